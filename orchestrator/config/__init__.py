@@ -1,0 +1,1 @@
+"""podmentor.yaml: frozen, strict models, and how they are loaded.  Only here is the environment read."""

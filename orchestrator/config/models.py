@@ -1,0 +1,159 @@
+"""The shape of podmentor.yaml.  Every model is frozen and refuses unknown keys.
+
+The ``external_agent`` block keeps the names that Codumentor's documents give it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+Bytes = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Model(BaseModel):
+    """Base of all settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LimitsConfig(Model):
+    """Limits of a run; what is not given comes from the next level (backend, then default_limits, then built in)."""
+
+    memory_max_bytes: Bytes | None = None
+    wall_clock_seconds: Seconds | None = None
+    idle_seconds: Seconds | None = None
+    start_seconds: Seconds | None = None
+    output_max_bytes: Bytes | None = None
+    pids_max: Annotated[int, Field(gt=0)] | None = None
+    cpus: Annotated[float, Field(gt=0)] | None = None
+
+
+class BackendConfig(Model):
+    """One backend."""
+
+    enabled: bool = True
+    binary: str | None = None
+    """Another executable inside the image."""
+    mode: Literal["technical_user", "byo_key", "byo_subscription"] = "technical_user"
+    api_key: SecretStr | None = None
+    """The technical user's key, usually ``${env:ANTHROPIC_API_KEY}``."""
+    extra_env: dict[str, str] = Field(default_factory=dict)
+    allowed_egress: list[str] | None = None
+    limits: LimitsConfig = LimitsConfig()
+    base_url: str | None = None
+    """Base URL of the provider (or of the peer instance), when it is not the adapter's own."""
+    expose_mcp_tools: list[str] = Field(default_factory=list)
+
+
+class ExternalAgentConfig(Model):
+    """The documented block."""
+
+    enabled: bool = True
+    default_sandbox_tier: Literal[0, 1] = 0
+    default_limits: LimitsConfig = LimitsConfig()
+    target_agents: Literal["main", "subagent", "all"] = "main"
+    backends: dict[str, BackendConfig] = Field(default_factory=dict)
+
+
+class ServerConfig(Model):
+    """The HTTP API."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8765
+    max_body_bytes: Bytes = 4 * 1024**2
+    max_query_chars: Annotated[int, Field(gt=0)] = 1_000_000
+    heartbeat_seconds: Seconds = 10.0
+
+
+class StorageConfig(Model):
+    """Where state lives.  Unset: ``$XDG_STATE_HOME/podmentor`` and ``$XDG_RUNTIME_DIR/podmentor``."""
+
+    state_dir: Path | None = None
+    runtime_dir: Path | None = None
+
+
+class RunsConfig(Model):
+    """How many runs at once, and how long the line may be."""
+
+    max_concurrent: Annotated[int, Field(gt=0)] = 8
+    max_queued: Annotated[int, Field(ge=0)] = 1000
+
+
+class PodmanConfig(Model):
+    """The container runtime."""
+
+    socket: Path | None = None
+    """An existing Podman service; unset: the user's own socket if it answers, else one is started."""
+    start_concurrency: Annotated[int, Field(gt=0, le=32)] = 4
+    tier0_network: Literal["default", "host"] = "default"
+    require_cgroup_limits: bool = False
+    allow_downgrade: bool = False
+    runtime: str | None = None
+    """OCI runtime; unset: the first of the installed ones that really runs a container."""
+
+
+class ImagesConfig(Model):
+    """How images are built."""
+
+    base: str = "auto"
+    ca_bundle: Path | None = None
+
+
+class Config(Model):
+    """The whole file."""
+
+    external_agent: ExternalAgentConfig = ExternalAgentConfig()
+    server: ServerConfig = ServerConfig()
+    storage: StorageConfig = StorageConfig()
+    repos: dict[Annotated[str, Field(pattern=PLAIN_NAME)], Path] = Field(default_factory=dict)
+    runs: RunsConfig = RunsConfig()
+    podman: PodmanConfig = PodmanConfig()
+    images: ImagesConfig = ImagesConfig()
+
+
+class Paths(Model):
+    """Every place on disk, resolved."""
+
+    state_dir: Path
+    runtime_dir: Path
+
+    @property
+    def database(self) -> Path:
+        """The SQLite journal."""
+        return self.state_dir / "podmentor.db"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by the one service that owns this state directory."""
+        return self.state_dir / "service.lock"
+
+    @property
+    def api_socket(self) -> Path:
+        """The API on a Unix socket, for the command on the same machine."""
+        return self.runtime_dir / "api.sock"
+
+    @property
+    def token_file(self) -> Path:
+        """The local owner's token: made at first use, 0600."""
+        return self.state_dir / "local-token"
+
+    def run_dir(self, run_id: str) -> Path:
+        """Durable files of one run."""
+        return self.state_dir / "runs" / run_id
+
+    def log_path(self, run_id: str) -> Path:
+        """The log that conmon writes."""
+        return self.run_dir(run_id) / "ctr.log"
+
+    def subagent_dir(self, subagent_id: str) -> Path:
+        """home, upper and work of one conversation."""
+        return self.state_dir / "subagents" / subagent_id
+
+    def control_dir(self, run_id: str) -> Path:
+        """Prompt and sockets of one run (Unix socket paths: 107 bytes at most, so this is kept short)."""
+        return self.runtime_dir / run_id

@@ -1,0 +1,50 @@
+"""The relay: the process that carries the runs' traffic, so that it goes on when the service is restarted.
+
+Each run has its own Unix socket in its control directory.  The real key lives in the relay's memory only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.contract.adapter import GatewayRoute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayGrant:
+    """What one run may do at the gateway."""
+
+    run_id: str
+    socket_path: Path
+    token_sha256: str
+    """Hex digest of the run's token; the token itself is known to the container only."""
+    route: GatewayRoute
+    api_key: str = field(repr=False)
+    expires_at: float
+    """Unix time after which the grant ends by itself, whatever became of the service."""
+
+
+class Relay(Protocol):
+    """Control of the relay process."""
+
+    async def start(self) -> None:
+        """Find the relay that an earlier service left, or start one."""
+        ...
+
+    async def grant(self, grant: GatewayGrant) -> None:
+        """Open the run's socket.  The same run again replaces its grant (key, expiry) without closing streams."""
+        ...
+
+    async def revoke(self, run_id: str) -> None:
+        """Close and remove the run's socket; unknown ids are fine."""
+        ...
+
+    async def granted(self) -> set[str]:
+        """The runs that have a socket now."""
+        ...
+
+    async def aclose(self, *, keep: bool) -> None:
+        """Let go.  ``keep``: leave the relay running for runs that go on; else end it and reap it."""
+        ...

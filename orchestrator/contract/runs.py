@@ -1,0 +1,200 @@
+"""Runs and subagents as the API and the command see them, and the service that answers for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.types import ResourceLimits
+from orchestrator.events import EventRecord
+
+RunState: TypeAlias = Literal["queued", "starting", "running", "finished"]
+Outcome: TypeAlias = Literal["completed", "failed", "cancelled"]
+WorkspaceMode: TypeAlias = Literal["overlay", "direct", "readonly"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsRequest:
+    """What a caller asks for; may only narrow what the configuration gives.  None: as configured."""
+
+    memory_max_bytes: int | None = None
+    wall_clock_seconds: float | None = None
+    idle_seconds: float | None = None
+    output_max_bytes: int | None = None
+    pids_max: int | None = None
+    cpus: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One prompt to one backend.
+
+    ``repo``: a name from the configuration.  ``repo_path``: an absolute path, accepted from the local owner only (the
+    API checks that before it makes this record).  Neither: an empty workspace.  A following run of a subagent keeps
+    the subagent's repo and may leave both out.
+    """
+
+    backend: str
+    query: str
+    user_id: str
+    subagent_id: str | None = None
+    repo: str | None = None
+    repo_path: Path | None = None
+    tier: Literal[0, 1] | None = None
+    workspace: WorkspaceMode | None = None
+    limits: LimitsRequest = field(default_factory=LimitsRequest)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run.  Times are RFC 3339 UTC."""
+
+    run_id: str
+    subagent_id: str
+    sandbox_id: str | None
+    user_id: str
+    backend: str
+    query: str
+    state: RunState
+    outcome: Outcome | None
+    tier: Literal[0, 1]
+    repo: str | None
+    workspace: WorkspaceMode
+    limits: ResourceLimits
+    memory_enforcement: Literal["cgroup", "watchdog"] | None
+    usage: Mapping[str, Any]
+    """tokens, cost_usd, turns; and as measured: peak_memory_bytes, output_bytes."""
+    final_text: str | None
+    error: Mapping[str, Any] | None
+    """data of the error event."""
+    exit_code: int | None
+    cli_version: str | None
+    image_id: str | None
+    metadata: Mapping[str, Any]
+    queue_position: int | None
+    last_seq: int
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+    def envelope(self) -> str:
+        """The documented tool result: one line of prefix, the final text untouched."""
+        prefix = f"[Subagent ID: {self.subagent_id} - Use this ID to continue this conversation] "
+        if self.outcome == "completed":
+            return prefix + (self.final_text or "")
+        error = self.error or {}
+        return f"{prefix}Error ({error.get('reason', 'lost')}): {error.get('message', 'the run has not finished')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubagentRecord:
+    """A conversation: the chain of runs that share a workspace, a home and the CLI's session."""
+
+    subagent_id: str
+    user_id: str
+    backend: str
+    backend_session_id: str | None
+    repo: str | None
+    workspace: WorkspaceMode
+    created_at: str
+    last_used_at: str
+    run_ids: tuple[str, ...]
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which runs to list, newest first.  ``user_id`` None: everybody's (admin)."""
+
+    user_id: str | None
+    backend: str | None = None
+    state: RunState | None = None
+    subagent_id: str | None = None
+    limit: int = 50
+    before: str | None = None
+    """run_id of the last run of the page before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One difference between the workspace and the repo."""
+
+    path: str
+    """Relative, ``/``-separated; bytes that are not UTF-8 appear as surrogate escapes."""
+    change: Literal["added", "modified", "deleted"]
+    size: int | None
+    binary: bool
+    insertions: int
+    deletions: int
+
+
+class RunService(Protocol):
+    """Everything that can be done with runs.  ``user_id`` None means: may see everybody's (admin)."""
+
+    async def submit(self, request: RunRequest) -> RunRecord:
+        """Accept a run.  Raises InvalidRequestError, UnknownBackendError, NotFoundError (subagent, repo),
+        ConflictError (idempotency key used for another request), QueueFullError, ShuttingDownError.
+        The same idempotency key with the same request gives the run that it made."""
+        ...
+
+    async def get(self, run_id: str, *, user_id: str | None) -> RunRecord:
+        """One run.  Raises NotFoundError, also for a run of somebody else."""
+        ...
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRecord]:
+        """A page of runs."""
+        ...
+
+    async def cancel(self, run_id: str, *, user_id: str | None) -> RunRecord:
+        """Ask for the end; idempotent; returns at once with the record as it is."""
+        ...
+
+    def events(
+        self, run_id: str, *, user_id: str | None, after: int = 0, follow: bool = True
+    ) -> AsyncIterator[EventRecord]:
+        """Journalled events from ``after`` (exclusive) on; with ``follow`` also those to come, until the terminal one.
+
+        A reader that is slow costs nobody but itself.  NotFoundError is raised at the first step.
+        """
+        ...
+
+    async def wait(self, run_id: str, *, user_id: str | None, timeout: float | None) -> RunRecord:
+        """The run once it is finished, or as it is after ``timeout`` seconds."""
+        ...
+
+    async def log_path(self, run_id: str, *, user_id: str | None) -> Path:
+        """The run's raw log (conmon's k8s-file format).  NotFoundError when it does not exist (yet)."""
+        ...
+
+    async def list_subagents(self, *, user_id: str | None) -> list[SubagentRecord]:
+        """All conversations."""
+        ...
+
+    async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
+        """One conversation.  Raises NotFoundError."""
+        ...
+
+    async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
+        """Remove a conversation with its home, workspace and runs.  Raises ConflictError while one of them runs."""
+        ...
+
+    async def changes(self, subagent_id: str, *, user_id: str | None) -> list[FileChange]:
+        """What the conversation's workspace has changed against the repo."""
+        ...
+
+    async def patch(self, subagent_id: str, *, user_id: str | None) -> bytes:
+        """The same as a unified diff."""
+        ...
+
+    async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
+        """The enabled backends."""
+        ...
+
+    def readiness(self) -> Mapping[str, Any]:
+        """{ready: bool, runtime: …, relay: …, queued: int, running: int}."""
+        ...
