@@ -36,9 +36,10 @@ class StreamParser(Protocol):
 class GatewayRoute:
     """How the gateway reaches the provider of a backend.
 
-    ``upstream``: base URL of the real API, without a trailing slash; the request's path is put behind it.  ``key_headers``: request headers in which the
-    CLI sends its token; the gateway checks the token there and puts the real key in the same header.
-    ``path_prefixes``: the only paths that are let through (each ends the match at its end, ``/`` or ``?``).
+    ``upstream``: base URL of the real API, without a trailing slash; the request's path is put behind it.
+    ``key_headers``: request headers in which the CLI sends its token; the gateway checks the token there and puts the
+    real key in the same header.  ``path_prefixes``: the only paths that are let through (each ends the match at its
+    end, ``/`` or ``?``).
     """
 
     upstream: str
