@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.config.models import Config, Paths
-from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.view import AdapterView
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.gateway import Relay
 from orchestrator.contract.sandbox import Runtime
@@ -23,7 +23,7 @@ class Deps:
     config: Config
     paths: Paths
     instance: str
-    adapters: Mapping[str, BaseAdapter]
+    adapters: Mapping[str, AdapterView]
     store: Store
     journal: Journal
     watcher: LogWatcher

@@ -65,7 +65,7 @@ class Pump:
             try:
                 await self._journal.append(self._run_id, entries, update)
             except StorageError as error:
-                log.error("run %s: %s; trying again in %.1f s", self._run_id, error.message, pause)
+                log.warning("run %s: %s; trying again in %.1f s", self._run_id, error.message, pause)
                 await asyncio.sleep(pause)
                 pause = min(5.0, pause * 2)
             else:
