@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.contract.adapter import BackendInfo
-from orchestrator.contract.view import AdapterView
 from orchestrator.contract.sandbox import ImageRef
+from orchestrator.contract.view import AdapterView
 from orchestrator.errors import AuthRequiredError, SandboxError
 from orchestrator.runs.deps import Deps
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.contract.adapter import GatewayRoute
-from orchestrator.contract.view import AdapterView
 from orchestrator.contract.credentials import Resolved
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.contract.sandbox import (
@@ -22,6 +21,7 @@ from orchestrator.contract.sandbox import (
     StartedSandbox,
 )
 from orchestrator.contract.types import Credentials, ResourceLimits
+from orchestrator.contract.view import AdapterView
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.store import StoredRun

@@ -35,7 +35,9 @@ def test_the_order_of_places() -> None:
 
 
 def test_relative_xdg_values_do_not_count() -> None:
-    assert plan_paths(Config(), env={"HOME": "/h", "XDG_STATE_HOME": "rel"}).state_dir == Path("/h/.local/state/podmentor")
+    assert plan_paths(Config(), env={"HOME": "/h", "XDG_STATE_HOME": "rel"}).state_dir == Path(
+        "/h/.local/state/podmentor"
+    )
 
 
 def test_two_state_directories_never_share_a_socket() -> None:
@@ -100,10 +102,14 @@ def test_a_runtime_directory_too_long_for_sockets_is_refused() -> None:
 def test_state_inside_a_repo_is_refused(short: Path) -> None:
     repo = short / "repo"
     repo.mkdir()
-    bad = Config.model_validate({"repos": {"main": repo}, "storage": {"state_dir": repo / ".state", "runtime_dir": "/r"}})
+    bad = Config.model_validate(
+        {"repos": {"main": repo}, "storage": {"state_dir": repo / ".state", "runtime_dir": "/r"}}
+    )
     with pytest.raises(ConfigError, match="inside the repo main"):
         plan_paths(bad, env={})
     (short / "link").symlink_to(repo)
-    linked = Config.model_validate({"repos": {"main": short / "link"}, "storage": {"state_dir": repo / "s", "runtime_dir": "/r"}})
+    linked = Config.model_validate(
+        {"repos": {"main": short / "link"}, "storage": {"state_dir": repo / "s", "runtime_dir": "/r"}}
+    )
     with pytest.raises(ConfigError, match="inside the repo"):
         plan_paths(linked, env={})
