@@ -36,9 +36,10 @@ class StreamParser(Protocol):
 class GatewayRoute:
     """How the gateway reaches the provider of a backend.
 
-    ``upstream``: base URL of the real API, without a trailing slash; the request's path is put behind it.  ``key_headers``: request headers in which the
-    CLI sends its token; the gateway checks the token there and puts the real key in the same header.
-    ``path_prefixes``: the only paths that are let through (each ends the match at its end, ``/`` or ``?``).
+    ``upstream``: base URL of the real API, without a trailing slash; the request's path is put behind it.
+    ``key_headers``: request headers in which the CLI sends its token; the gateway checks the token there and puts the
+    real key in the same header.  ``path_prefixes``: the only paths that are let through (each ends the match at its
+    end, ``/`` or ``?``).
     """
 
     upstream: str
@@ -189,6 +190,11 @@ def collect_result(events: list[AgentEvent]) -> AgentResult:
                 continue
     return AgentResult(final_text="", is_error=True, session_id=session_id,
                        error={"reason": "lost", "message": "the output has no end"})  # fmt: skip
+
+
+def tool_name(backend: str) -> str:
+    """The name of a backend's tool: ``claude_code`` for ``claude-code``."""
+    return backend.replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,48 +1,33 @@
-"""How a run proves to the provider who pays: what was found, and what a place to look in must bring."""
+"""Which credential a run uses, and who finds it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
-
-from pydantic import SecretStr
+from typing import Any, Literal, Protocol, TypeAlias
 
 from orchestrator.config.models import BackendConfig
 
-Link: TypeAlias = Literal["byo_subscription", "byo_key", "technical_user"]
-LINKS: tuple[Link, ...] = ("byo_subscription", "byo_key", "technical_user")
-"""The order in which they are asked; the first that has something wins."""
+LinkName: TypeAlias = Literal["byo_subscription", "byo_key", "technical_user"]
+LINKS: tuple[LinkName, ...] = ("byo_subscription", "byo_key", "technical_user")
+"""The documented order: the first that has something is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The credential of one run.
+    """The credential that was chosen.  ``api_key`` is the real key: it goes to the relay and nowhere else."""
 
-    ``home`` is set for a subscription alone (it holds the CLI's own login, and there is no key); ``api_key`` is the
-    real key, for the gateway only.  Nothing secret shows in ``repr``.
-    """
-
-    link: Link
-    api_key: SecretStr | None = None
+    link: LinkName
+    api_key: str | None = field(default=None, repr=False)
     home: Path | None = None
     extra_env: dict[str, str] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkReport:
-    """Why a link was or was not chosen; safe to show."""
-
-    link: Link
-    chosen: bool
-    reason: str
 
 
 class CredentialLink(Protocol):
     """One place where a credential may be found."""
 
     @property
-    def link(self) -> Link:
+    def link(self) -> LinkName:
         """Which of the documented places this is."""
         ...
 
@@ -55,13 +40,13 @@ class CredentialLink(Protocol):
         ...
 
 
-class CredentialResolver(Protocol):
-    """The whole chain."""
+class Credentialing(Protocol):
+    """The documented chain."""
 
     async def resolve(self, *, user_id: str, backend: str) -> Resolved:
-        """The first credential found.  Raises AuthRequiredError (with what to do) and UnknownBackendError."""
+        """The first link that has something.  Raises AuthRequiredError and UnknownBackendError."""
         ...
 
-    async def explain(self, *, user_id: str, backend: str) -> list[LinkReport]:
-        """Every link in its order, with the reason.  Raises UnknownBackendError."""
+    async def explain(self, *, user_id: str, backend: str) -> list[dict[str, Any]]:
+        """Every link in its order: {link, chosen, reason}; never a value.  Raises UnknownBackendError."""
         ...

@@ -7,9 +7,10 @@ this module only puts them in order, asks them one after another, and says what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from orchestrator.config.models import BackendConfig
-from orchestrator.contract.credentials import LINKS, CredentialLink, LinkReport, Resolved
+from orchestrator.contract.credentials import LINKS, CredentialLink, Resolved
 from orchestrator.errors import AuthRequiredError, UnknownBackendError
 
 
@@ -32,10 +33,10 @@ class CredentialChain:
             backend=backend,
         )
 
-    async def explain(self, *, user_id: str, backend: str) -> list[LinkReport]:
-        """Every link in its order, with the reason why it was or was not chosen.  Raises UnknownBackendError."""
+    async def explain(self, *, user_id: str, backend: str) -> list[dict[str, Any]]:
+        """Every link in its order: {link, chosen, reason}.  Raises UnknownBackendError."""
         config = self._config(backend)
-        reports: list[LinkReport] = []
+        reports: list[dict[str, Any]] = []
         winner: str | None = None
         for link in self._links:
             found = await link.find(user_id, backend, config)
@@ -45,7 +46,7 @@ class CredentialChain:
                 reason = f"available, but {winner} comes first"
             else:
                 reason = "found, and nothing that comes before it has anything"
-            reports.append(LinkReport(link=link.link, chosen=found is not None and winner is None, reason=reason))
+            reports.append({"link": link.link, "chosen": found is not None and winner is None, "reason": reason})
             if found is not None and winner is None:
                 winner = link.link
         return reports

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.config.models import BackendConfig
-from orchestrator.contract.credentials import Link, Resolved
+from orchestrator.contract.credentials import LinkName, Resolved
 
 KEY_VARIABLES: Final = {
     "claude-code": "ANTHROPIC_API_KEY",
@@ -19,14 +19,15 @@ KEY_VARIABLES: Final = {
 class TechnicalUser:
     """``external_agent.backends.<name>.api_key``."""
 
-    link: Final[Link] = "technical_user"
+    link: Final[LinkName] = "technical_user"
 
     async def find(self, user_id: str, backend: str, config: BackendConfig) -> Resolved | None:
         """The configured key, the same for every user.  An empty one (an unset variable, say) counts as none."""
         del user_id, backend
-        if config.api_key is None or not config.api_key.get_secret_value().strip():
+        key = config.api_key.get_secret_value().strip() if config.api_key is not None else ""
+        if not key:
             return None
-        return Resolved(link=self.link, api_key=config.api_key, extra_env=dict(config.extra_env))
+        return Resolved(link=self.link, api_key=key, extra_env=dict(config.extra_env))
 
     def hint(self, backend: str) -> str:
         """Where the key goes."""

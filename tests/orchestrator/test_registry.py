@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.adapter import AgentAdapter, BaseAdapter, Capabilities, GatewayRoute
+from orchestrator.contract.bridge import OneshotBridge, StreamBridge
+from orchestrator.contract.types import Credentials
 from orchestrator.errors import ConfigError
-from orchestrator.registry import ADAPTER_REGISTRY, GROUP, AdapterRegistry, load_adapters, tool_name
+from orchestrator.registry import ADAPTER_REGISTRY, GROUP, AdapterRegistry, complete, load_adapters, tool_name
 from tests.fakes import adapters as fakes
 
 
@@ -28,6 +32,39 @@ class Silent(BaseAdapter):
 def registry(*points: tuple[str, str]) -> AdapterRegistry:
     found = [EntryPoint(name=name, value=value, group=GROUP) for name, value in points]
     return AdapterRegistry(lambda: found)
+
+
+class Talkative(fakes.DocumentedAdapter):
+    name = "talkative"
+    supports_byo_subscription = True
+    image = "chatterbox"
+    default_allowed_egress: ClassVar[list[str]] = ["api.example.org"]
+    gateway = GatewayRoute(upstream="https://api.example.org", key_headers=("x-api-key",), path_prefixes=("/v1",))
+    capabilities = Capabilities(cost=True)
+
+    def gateway_env(self, base_url: str) -> dict[str, str]:
+        return {"BASE": base_url}
+
+    def probe_argv(self) -> list[str] | None:
+        return ["talkative", "status"]
+
+    def parser(self) -> OneshotBridge:
+        return OneshotBridge(self)
+
+
+class Whole(BaseAdapter):
+    name = "whole"
+    binary = "whole"
+    capabilities = Capabilities(deltas=True)
+
+    def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:
+        return []
+
+    def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
+        return {}
+
+    def parser(self) -> OneshotBridge:
+        return OneshotBridge(self)
 
 
 HERE = "tests.fakes.adapters"
@@ -114,3 +151,44 @@ def test_c11_tool_names() -> None:
     assert [tool_name(x) for x in ("claude-code", "codex", "opencode", "gemini", "codumentor")] == [
         "claude_code", "codex", "opencode", "gemini", "codumentor",
     ]  # fmt: skip
+
+
+def test_c1_the_documented_adapter_is_an_agent_adapter() -> None:
+    assert isinstance(fakes.DocumentedAdapter(), AgentAdapter)
+
+
+def test_c1_c2_c3_defaults_of_what_the_documents_leave_open() -> None:
+    adapter = complete(fakes.DocumentedAdapter)()
+    assert isinstance(adapter, fakes.DocumentedAdapter)
+    assert adapter.transport == "subprocess"
+    assert adapter.supports_byo_subscription is False
+    assert adapter.default_allowed_egress == []
+    assert adapter.image == ""
+    assert adapter.gateway is None
+    assert adapter.gateway_env("http://127.0.0.1:1") == {}
+    assert adapter.probe_argv() is None
+    assert adapter.read_probe(exit_code=127, stdout="", stderr="not found").installed is False
+    assert adapter.capabilities == Capabilities(streaming=True, resume=False)
+    assert isinstance(adapter.parser(), StreamBridge)
+    oneshot = complete(fakes.OneshotAdapter)()
+    assert oneshot.capabilities.streaming is False
+    assert isinstance(oneshot.parser(), OneshotBridge)
+    with pytest.raises(NotImplementedError):
+        adapter.call_http(prompt="x", session_id=None, creds=Credentials())
+
+
+def test_what_the_adapter_brings_is_kept() -> None:
+    adapter = complete(Talkative)()
+    assert adapter.supports_byo_subscription is True
+    assert adapter.image == "chatterbox"
+    assert adapter.default_allowed_egress == ["api.example.org"]
+    assert adapter.gateway is Talkative.gateway
+    assert adapter.gateway_env("http://x") == {"BASE": "http://x"}
+    assert adapter.capabilities is Talkative.capabilities
+    assert adapter.probe_argv() == ["talkative", "status"]
+    assert isinstance(adapter.parser(), OneshotBridge)
+    assert adapter.build_env(creds=Credentials(api_key="k"), home=None) == {"KEY": "k"}  # type: ignore[attr-defined]
+
+
+def test_a_whole_adapter_is_left_as_it_is() -> None:
+    assert complete(Whole) is Whole

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from orchestrator.config.models import BackendConfig
-from orchestrator.contract.credentials import Link, Resolved
+from orchestrator.contract.credentials import LinkName, Resolved
 from orchestrator.credentials import CredentialChain, TechnicalUser
 from orchestrator.errors import AuthRequiredError, UnknownBackendError
 
@@ -27,7 +27,7 @@ BACKENDS = {
 class FakeLink:
     """Has a credential for the users in ``users``."""
 
-    def __init__(self, link: Link, users: set[str], home: Path | None = None) -> None:
+    def __init__(self, link: LinkName, users: set[str], home: Path | None = None) -> None:
         self.link = link
         self._users = users
         self._home = home
@@ -35,7 +35,7 @@ class FakeLink:
     async def find(self, user_id: str, backend: str, config: BackendConfig) -> Resolved | None:
         if user_id not in self._users:
             return None
-        key = None if self._home else SecretStr(f"{self.link}-key")
+        key = None if self._home else f"{self.link}-key"
         return Resolved(link=self.link, home=self._home, api_key=key)
 
     def hint(self, backend: str) -> str:
@@ -55,8 +55,7 @@ async def test_c19_subscription_then_own_key_then_technical_user(user: str, link
 
 async def test_c19_the_technical_user_has_the_configured_key_and_a_copy_of_the_environment() -> None:
     found = await CredentialChain([TechnicalUser()], BACKENDS).resolve(user_id="eve", backend="claude-code")
-    assert found.api_key is not None
-    assert found.api_key.get_secret_value() == SECRET
+    assert found.api_key == SECRET
     assert found.home is None
     found.extra_env["TOKEN"] = "changed"
     assert BACKENDS["claude-code"].extra_env == {"TOKEN": SECRET}
@@ -88,18 +87,18 @@ async def test_a_backend_that_is_not_enabled_is_unknown(backend: str) -> None:
 
 async def test_explain_lists_every_link_with_its_reason() -> None:
     reports = await chain().explain(user_id="bob", backend="claude-code")
-    assert [(r.link, r.chosen) for r in reports] == [
+    assert [(r["link"], r["chosen"]) for r in reports] == [
         ("byo_subscription", False), ("byo_key", True), ("technical_user", False),
     ]  # fmt: skip
-    assert reports[0].reason == "nothing found; to use it: bring a byo_subscription for claude-code"
-    assert reports[2].reason == "available, but byo_key comes first"
+    assert reports[0]["reason"] == "nothing found; to use it: bring a byo_subscription for claude-code"
+    assert reports[2]["reason"] == "available, but byo_key comes first"
     assert SECRET not in repr(reports)
 
 
 async def test_explain_with_nothing_found_chooses_none() -> None:
     reports = await chain().explain(user_id="eve", backend="codex")
-    assert [r.chosen for r in reports] == [False, False, False]
-    assert "${env:OPENAI_API_KEY}" in reports[2].reason
+    assert [r["chosen"] for r in reports] == [False, False, False]
+    assert "${env:OPENAI_API_KEY}" in reports[2]["reason"]
 
 
 async def test_secrets_do_not_show(caplog: pytest.LogCaptureFixture) -> None:
