@@ -84,6 +84,6 @@ def test_never_over_the_cap_never_two_of_one_subagent_and_nobody_is_lost(
         line.done(min(line.active))
     assert set(admitted) | left == set(joined)
     assert len(admitted) == len(set(admitted))
-    for subagent in set(joined.values()):
-        own = [int(run_id) for run_id in admitted if joined[run_id] == subagent]
+    for owner in set(joined.values()):
+        own = [int(run_id) for run_id in admitted if joined[run_id] == owner]
         assert own == sorted(own)
