@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def _reason(error: BaseException) -> str:
             return "TLS failed"
         case socket.gaierror():
             return "its name is not known"
-        case OSError() if error.strerror:
-            return error.strerror.lower()
+        case OSError() if error.errno:
+            return os.strerror(error.errno).lower()
         case _:
             return "the connection broke off"
