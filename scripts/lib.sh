@@ -259,6 +259,22 @@ ensure_storage() {
   fi
 }
 
+# ensure_tun: the device that rootless networks are made with.  udev opens it to all; where there is none, we do.
+ensure_tun() {
+  local device=/dev/net/tun
+  if as_run_user test -r $device -a -w $device; then return; fi
+  as_root modprobe tun 2>/dev/null || true
+  if [[ ! -c $device ]]; then
+    as_root mkdir -p /dev/net
+    as_root mknod $device c 10 200 || true
+  fi
+  if as_root chmod 0666 $device 2>/dev/null; then
+    note "opened $device"
+  else
+    note "no $device: containers with a network (tier 0) will not start"
+  fi
+}
+
 # --- running as that user -------------------------------------------------------------------------------------------
 
 # Names of variables that reach the service user.  Proxies, certificates and package mirrors are the machine's business;
@@ -425,6 +441,7 @@ ensure_user() {
 ensure_host() {
   ensure_runtime_dir
   ensure_storage
+  ensure_tun
 }
 
 # set_up KIND: all that has to be there before a command of ours can run.
