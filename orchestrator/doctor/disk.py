@@ -36,7 +36,7 @@ async def nearest(probe: Probe, path: Path) -> tuple[Path, PathFacts] | None:
 
 
 def filesystem_type(mountinfo: str, path: Path) -> str | None:
-    """Type of the file system that ``path`` is on, from /proc/self/mountinfo (the last mount on a point is the seen one)."""
+    """Type of the file system that ``path`` is on, from /proc/self/mountinfo (a later mount hides an earlier)."""
     best: tuple[int, str] | None = None
     for line in mountinfo.splitlines():
         fields = line.split()

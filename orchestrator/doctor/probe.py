@@ -16,6 +16,7 @@ from typing import Protocol
 
 OUTPUT_LIMIT = 4 * 1024**2
 """Bytes of a command's output that are kept."""
+READ_SIZE = 64 * 1024
 REAP_SECONDS = 5.0
 
 
@@ -41,7 +42,7 @@ class Output:
 
 @dataclass(frozen=True)
 class PathFacts:
-    """What is known of a path that exists.  ``mode``: permission bits; ``free_bytes``: what its file system has left."""
+    """What is known of a path that exists.  ``mode``: permission bits; ``free_bytes``: left on its file system."""
 
     uid: int
     mode: int
@@ -137,7 +138,8 @@ class SystemProbe:
         def read() -> str | None:
             try:
                 with path.open("rb") as file:
-                    return _text(file.read(OUTPUT_LIMIT))
+                    # in pieces: /proc/sys refuses (ENOMEM) a single read of megabytes
+                    return _text(b"".join(iter(lambda: file.read(READ_SIZE), b"")))
             except OSError:
                 return None
 

@@ -15,7 +15,7 @@ KNOWN = ("crun", "runc")
 TRY_SECONDS = 40.0
 """The first container of a slow machine takes several seconds."""
 INIT = "/run/podman-init"
-"""Where ``--init`` puts its program in the container.  It is static: a root of empty directories is enough to run it."""
+"""Where ``--init`` puts its program in the container.  It is static: a root of empty directories is enough for it."""
 
 
 async def try_runtime(probe: Probe, runtime: str, rootfs: Path) -> Output:
@@ -89,7 +89,10 @@ async def _remembered(probe: Probe, config: Config, paths: Paths) -> str | None:
     except ValueError:
         return None
     runtime = memory.get("runtime") if isinstance(memory, Mapping) else None
-    if not isinstance(runtime, str) or memory["key"] != await _cache_key(probe, config):
+    if not isinstance(runtime, str):
+        return None
+    key = await _cache_key(probe, config)
+    if key is None or memory.get("key") != key:
         return None
     return runtime if await probe.which(runtime) is not None else None
 
