@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -162,6 +162,13 @@ async def live_service(root: Path, base_url: str, **config: Any) -> AsyncIterato
         if service._process is not None and service._process.returncode is None:
             await service.terminate()
         await service._close_session()
+
+
+async def eventually(holds: Callable[[], bool], *, seconds: float = 30) -> None:
+    """Wait for something in the world outside that gives no signal."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 -- there is nothing to wait on
+            await asyncio.sleep(0.05)
 
 
 def processes_with(text: str) -> list[int]:
