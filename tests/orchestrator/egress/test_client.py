@@ -220,7 +220,8 @@ async def test_a_grant_ends_at_its_time_by_itself_and_so_does_a_relay_without_wo
     provider: Provider, directory: Path
 ) -> None:
     relay = RelayProcess(runtime_dir=directory, log_path=directory / "relay.log", linger=0.05)
-    grant = grant_for(directory, provider.url, expires_at=time.time() + 1.0)
+    await relay.start()
+    grant = grant_for(directory, provider.url, expires_at=time.time() + 2.0)
     await relay.grant(grant)
     assert grant.socket_path.exists()
     pid = relay.pid

@@ -327,7 +327,7 @@ async def test_a_provider_that_falls_silent_in_its_answer_is_cut(provider: Provi
     provider.handler = stalls
     grant = grant_for(directory, provider.url)
     async with (
-        serving(grant, Limits(idle_seconds=0.2)),
+        serving(grant, Limits(idle_seconds=2.0)),
         agent(grant.socket_path) as client,
         client.post(MESSAGES, json={}, headers=AUTH) as answer,
     ):

@@ -236,7 +236,7 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600, deadline=None, database=None)
 @example(target="/v1/messages?" + TOKEN[:8] + "&key=1&" + TOKEN[8:], headers=[], method="GET")
 @example(target="/v1/messages", headers=[("connection", "x-api-key")], method="GET")
 @given(
@@ -280,7 +280,7 @@ def test_whatever_is_asked_a_request_goes_to_the_api_with_the_real_key_alone(
         assert name.lower() not in {"host", "connection", "cookie", "transfer-encoding", "content-length"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(
     headers=st.lists(st.tuples(names, values.filter(lambda value: TOKEN not in value)), max_size=6),
     target=targets,
