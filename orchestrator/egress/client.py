@@ -134,6 +134,7 @@ class RelayProcess:
             for process in {*self._children.values(), *([self._process] if self._process else [])}:
                 process.close()
             self._children.clear()
+            self._process = None
 
     async def _end(self) -> None:
         with contextlib.suppress(SandboxError):
@@ -170,7 +171,8 @@ class RelayProcess:
                 if link is None:
                     if not spawn or self._closing:
                         return None
-                    self._starting = self._tasks.spawn(self._start_process(), name="start")
+                    if self._starting is None or self._starting.done():  # else a cancelled caller left it to us
+                        self._starting = self._tasks.spawn(self._start_process(), name="start")
                     await asyncio.shield(self._starting)
                     continue
                 try:
