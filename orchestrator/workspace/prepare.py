@@ -1,6 +1,7 @@
 """The directories of a conversation and of a run: made, kept for the next run, removed.
 
-``<state>/subagents/<id>/``   ``home``; ``upper``, ``work`` (overlay); ``empty`` (where there is no repo); ``source.json``
+``<state>/subagents/<id>/``   ``home``; ``upper``, ``work`` (overlay); ``empty`` (where there is no repo); the record
+                              ``source.json``
 ``<runtime>/<run id>/``       control directory: the file ``prompt``, and the sockets that the relay opens there
 
 Ids become paths, so they are checked and never escaped.  What is inside ``home``, ``upper`` and ``work`` belongs to the

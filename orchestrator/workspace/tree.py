@@ -86,8 +86,14 @@ class _Walk:
     def __init__(self, whiteout: Whiteout) -> None:
         self._whiteout = whiteout
 
-    def merge(self, above: int, below: int | None, prefix: bytes, depth: int) -> Iterator[Difference]:
-        """Differences in one directory of the upper (open as ``above``); ``below``: the repo's, when it has one."""
+    def merge(
+        self, above: int, below: int | None, prefix: bytes, depth: int, *, opaque: bool = False
+    ) -> Iterator[Difference]:
+        """Differences in one directory of the upper (open as ``above``); ``below``: the repo's, when it has one.
+
+        ``opaque``: nothing of the repo's shows through, since a directory above this one replaces the repo's.
+        """
+        opaque = opaque or (depth > 0 and _opaque(above))
         names = _names(above)
         for name in names:
             if (now := _stat(above, name)) is None:
@@ -98,17 +104,25 @@ class _Walk:
                 if below is not None and was is not None:
                     yield from self._removed(below, name, was, path, depth)
             elif stat.S_ISDIR(now.st_mode):
-                yield from self._directory(above, below, name, was, path, depth)
+                yield from self._directory(above, below, name, was, path, depth, opaque=opaque)
             else:
                 yield from self._leaf(above, below, name, now, was, path, depth)
-        if below is not None and depth > 0 and _opaque(above):
+        if below is not None and opaque:
             present = set(names)
             for name in _names(below):
                 if name not in present and (was := _stat(below, name)) is not None:
                     yield from self._removed(below, name, was, prefix + name, depth)
 
     def _directory(
-        self, above: int, below: int | None, name: bytes, was: os.stat_result | None, path: bytes, depth: int
+        self,
+        above: int,
+        below: int | None,
+        name: bytes,
+        was: os.stat_result | None,
+        path: bytes,
+        depth: int,
+        *,
+        opaque: bool,
     ) -> Iterator[Difference]:
         merged = was is not None and stat.S_ISDIR(was.st_mode)
         if below is not None and was is not None and not merged:
@@ -121,7 +135,7 @@ class _Walk:
                 yield from self.merge(child, None, path + b"/", depth + 1)
                 return
             with _opened(below, name, depth) as child_below:
-                yield from self.merge(child, child_below, path + b"/", depth + 1)
+                yield from self.merge(child, child_below, path + b"/", depth + 1, opaque=opaque)
 
     def _leaf(
         self,

@@ -22,9 +22,7 @@ from tests.orchestrator.workspace.trees import fake_whiteout, opaque, whiteout
 def mount(tmp_path: Path) -> WorkspaceMount:
     for name in ("lower", "upper", "work"):
         (tmp_path / name).mkdir()
-    return WorkspaceMount(
-        mode="overlay", source=tmp_path / "lower", upper=tmp_path / "upper", work=tmp_path / "work"
-    )
+    return WorkspaceMount(mode="overlay", source=tmp_path / "lower", upper=tmp_path / "upper", work=tmp_path / "work")
 
 
 def upper(mount: WorkspaceMount) -> Path:
@@ -179,6 +177,16 @@ async def test_an_opaque_directory_hides_what_was_in_the_repo(mount: WorkspaceMo
     assert [(c.path, c.change) for c in await listed(mount)] == [("d/gone", "deleted"), ("d/new-content", "modified")]
 
 
+async def test_a_directory_inside_an_opaque_one_hides_the_repo_too(mount: WorkspaceMount) -> None:
+    (mount.source / "d" / "e").mkdir(parents=True)
+    (mount.source / "d" / "e" / "gone").write_text("1\n")
+    (mount.source / "d" / "e" / "same").write_text("1\n")
+    (upper(mount) / "d" / "e").mkdir(parents=True)
+    (upper(mount) / "d" / "e" / "same").write_text("1\n")
+    opaque(upper(mount) / "d")
+    assert [(c.path, c.change) for c in await listed(mount)] == [("d/e/gone", "deleted")]
+
+
 async def test_a_link_in_the_upper_is_never_followed(mount: WorkspaceMount, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -267,6 +275,6 @@ async def test_a_repo_that_has_gone_is_a_storage_error(mount: WorkspaceMount) ->
 
 
 def test_a_whiteout_is_a_character_device_0_0() -> None:
-    assert not is_whiteout(os.stat("/dev/null"))
-    fields = list(os.stat("/dev/null"))
-    assert is_whiteout(os.stat_result([*fields], {"st_rdev": 0}))
+    device = Path("/dev/null").stat()
+    assert not is_whiteout(device)
+    assert is_whiteout(os.stat_result([*device], {"st_rdev": 0}))

@@ -31,13 +31,17 @@ NAMES = st.sampled_from([
     b"a", b"b", b"c.py", b"with space", b"caf\xc3\xa9", b"\xff\xfe", b'qu"ote', b"back\\slash", b"new\nline", b"tab\t",
     b"-dash", b" lead", b"trail ", b"A", b".gitignore", b"a b\tc",
 ])  # fmt: skip
-LINES = st.sampled_from([b"one\n", b"two\n", b"three\n", b"\n", b"}\n", b"cr\r\n", b"\xc3\xa9\n", b"-- x\n", b"+\n", b"\\\n"])
-TEXTS = st.builds(lambda lines, end: b"".join(lines) + end, st.lists(LINES, max_size=12), st.sampled_from([b"", b"end", b"\r"]))
+LINES = st.sampled_from(
+    [b"one\n", b"two\n", b"three\n", b"\n", b"}\n", b"cr\r\n", b"\xc3\xa9\n", b"-- x\n", b"+\n", b"\\\n"]
+)
+TEXTS = st.builds(
+    lambda lines, end: b"".join(lines) + end, st.lists(LINES, max_size=12), st.sampled_from([b"", b"end", b"\r"])
+)
 FILES = st.builds(File, TEXTS, st.booleans())
 # No link that can form a loop: git apply itself gives up on a directory that takes the place of such a link.
 LINKS = st.builds(Link, st.sampled_from([b"nowhere", b"../../up", b"/etc/passwd", b"no\nwhere", b"\xfe"]))
 LEAVES = st.one_of(FILES, FILES, LINKS)
-TREES = st.recursive(
+TREES: st.SearchStrategy[Tree] = st.recursive(
     st.dictionaries(NAMES, LEAVES, max_size=4),
     lambda inner: st.dictionaries(NAMES, st.one_of(LEAVES, inner), max_size=4),
     max_leaves=12,
@@ -72,7 +76,12 @@ def edited(draw: st.DrawFn, old: Tree) -> Tree:
 
 
 def apply(patch: bytes, directory: Path) -> None:
-    environment = {"PATH": os.defpath, "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": "/"}
+    environment = {
+        "PATH": os.defpath,
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CEILING_DIRECTORIES": "/",
+    }
     environment["GIT_DIR"] = "/nonexistent"
     done = subprocess.run(
         ["git", "apply", "--whitespace=nowarn", "-"], cwd=directory, input=patch, capture_output=True, env=environment,
@@ -83,12 +92,12 @@ def apply(patch: bytes, directory: Path) -> None:
 
 def expected(old: Tree, new: Tree) -> dict[bytes, str]:
     before, after = paths(old), paths(new)
-    out = {path: "deleted" for path in before.keys() - after.keys()}
-    out |= {path: "added" for path in after.keys() - before.keys()}
+    out: dict[bytes, str] = dict.fromkeys(before.keys() - after.keys(), "deleted")
+    out |= dict.fromkeys(after.keys() - before.keys(), "added")
     return out | {path: "modified" for path in before.keys() & after.keys() if before[path] != after[path]}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(edits(), st.integers(0, 2**32))
 def test_git_applies_the_patch_and_gets_what_the_agent_has(trees: tuple[Tree, Tree], seed: int) -> None:
     old, new = trees

@@ -4,6 +4,8 @@ A tree is {name: node}; a node is a tree, a ``File`` or a ``Link``.  Whiteouts n
 0 stands for one: ``fake_whiteout`` tells them apart.
 """
 
+# ruff: noqa: PTH101, PTH102, PTH115, PTH118, PTH123, PTH211
+# (pathlib cannot hold names that are bytes)
 from __future__ import annotations
 
 import os
