@@ -72,8 +72,11 @@ def marker(difference: Difference) -> bytes:
 
 
 def quote(path: bytes) -> bytes:
-    """A path as git writes it: in double quotes with C escapes when it holds anything but plain ASCII."""
-    if all(0x20 <= c < 0x7F and c not in {0x22, 0x5C} for c in path):
+    """A path as git writes it: in double quotes with C escapes when it holds anything but plain ASCII.
+
+    Also when a directory's name ends with a space: git writes such a path bare and then cannot read it back.
+    """
+    if b" /" not in path and all(0x20 <= c < 0x7F and c not in {0x22, 0x5C} for c in path):
         return path
     return b'"' + b"".join(_escaped(c) for c in path) + b'"'
 
