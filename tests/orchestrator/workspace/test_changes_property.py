@@ -97,7 +97,12 @@ def expected(old: Tree, new: Tree) -> dict[bytes, str]:
     return out | {path: "modified" for path in before.keys() & after.keys() if before[path] != after[path]}
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    database=None,
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(edits(), st.integers(0, 2**32))
 def test_git_applies_the_patch_and_gets_what_the_agent_has(trees: tuple[Tree, Tree], seed: int) -> None:
     old, new = trees

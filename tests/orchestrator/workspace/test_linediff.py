@@ -47,13 +47,13 @@ def check(old: list[bytes], new: list[bytes], budget: Budget | None = None) -> l
     return blocks
 
 
-@settings(max_examples=400)
+@settings(database=None, max_examples=400)
 @given(FEW, FEW)
 def test_blocks_turn_the_old_file_into_the_new_one(old: list[bytes], new: list[bytes]) -> None:
     check(old, new)
 
 
-@settings(max_examples=200)
+@settings(database=None, max_examples=200)
 @given(st.lists(st.sampled_from([b"a\n", b"b\n"]), min_size=8, max_size=16),
        st.lists(st.sampled_from([b"a\n", b"b\n"]), min_size=8, max_size=16))  # fmt: skip
 def test_without_anchors_the_script_is_the_shortest(old: list[bytes], new: list[bytes]) -> None:
@@ -63,7 +63,7 @@ def test_without_anchors_the_script_is_the_shortest(old: list[bytes], new: list[
     assert length(check(trimmed_old, trimmed_new)) == shortest(trimmed_old, trimmed_new)
 
 
-@settings(max_examples=200)
+@settings(database=None, max_examples=200)
 @given(FEW, FEW, st.integers(min_value=0, max_value=30))
 def test_a_used_up_budget_still_gives_a_right_answer(old: list[bytes], new: list[bytes], steps: int) -> None:
     budget = Budget(steps)
