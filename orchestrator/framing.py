@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-SOFT_LIMIT = 1024 * 1024
+SOFT_LIMIT = 4 * 1024 * 1024
 """Lines longer than this many bytes are shortened."""
-STRING_KEEP = 64 * 1024
+STRING_KEEP = 1024 * 1024
 """What is kept of each JSON string in a shortened line, in bytes."""
-HARD_LIMIT = 8 * 1024 * 1024
+HARD_LIMIT = 16 * 1024 * 1024
 """A line that is longer even when shortened is given up: its start is kept, as text."""
 GIVEN_UP_KEEP = 4096
 

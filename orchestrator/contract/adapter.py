@@ -192,6 +192,11 @@ def collect_result(events: list[AgentEvent]) -> AgentResult:
                        error={"reason": "lost", "message": "the output has no end"})  # fmt: skip
 
 
+def tool_name(backend: str) -> str:
+    """The name of a backend's tool: ``claude_code`` for ``claude-code``."""
+    return backend.replace("-", "_")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendInfo:
     """One enabled backend as clients see it."""

@@ -1,0 +1,33 @@
+"""A backend as clients see it."""
+
+from __future__ import annotations
+
+from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.sandbox import ImageRef
+from orchestrator.contract.view import AdapterView
+from orchestrator.errors import AuthRequiredError, SandboxError
+from orchestrator.runs.deps import Deps
+
+
+async def describe(adapter: AdapterView, deps: Deps, *, user_id: str) -> BackendInfo:
+    """Image, version, abilities, and which credential this user's runs would use."""
+    image: ImageRef | None = None
+    try:
+        image = await deps.runtime.image(adapter.image)
+    except SandboxError:
+        image = None  # not built, or Podman does not answer: the field says so by being null
+    try:
+        link = (await deps.credentials.resolve(user_id=user_id, backend=adapter.name)).link
+        auth: dict[str, object] = {"link": link, "authenticated": True}
+    except AuthRequiredError as error:
+        auth = {"link": None, "authenticated": False, "error": error.message}
+    return BackendInfo(
+        name=adapter.name,
+        tool_name=adapter.tool_name,
+        image=image.image_id if image else None,
+        image_tag=image.tag if image else None,
+        cli_version=image.cli_version if image else None,
+        capabilities=adapter.capabilities,
+        default_allowed_egress=adapter.default_allowed_egress,
+        auth=auth,
+    )
