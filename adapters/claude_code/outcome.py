@@ -35,7 +35,7 @@ def read_result(obj: dict[str, Any], *, usage: Usage, last_text: str, failure: F
     """
     subtype = text_or_none(obj.get("subtype")) or "success"
     said = text_or_none(obj.get("result"))
-    tokens = _tokens(_counts(obj["usage"])) if isinstance(obj.get("usage"), dict) else usage.total()
+    tokens = _told_tokens(obj) or usage.total()
     cost = _number_or_none(obj.get("total_cost_usd", obj.get("cost_usd")))
     if not obj.get("is_error") and not subtype.startswith("error"):
         turns = _number_or_none(obj.get("num_turns"))
@@ -69,6 +69,24 @@ def read_result(obj: dict[str, Any], *, usage: Usage, last_text: str, failure: F
     reason = reason_of(found)
     known = {name: value for name, value in details.items() if value is not None}
     return Error(reason=reason, message=message_of(reason, found), details=known)
+
+
+def _told_tokens(obj: dict[str, Any]) -> Tokens | None:
+    """``usage`` stays at zero when the run ended early or the answer was asked for again without a stream; the counts
+    per model are right then too."""
+    told = _tokens(_counts(obj.get("usage")))
+    if told.input or told.output or told.cache_read:
+        return told
+    models = obj.get("modelUsage")
+    counts = [_counts(model) for model in models.values()] if isinstance(models, dict) else []
+    if not counts:
+        return told if isinstance(obj.get("usage"), dict) else None
+    return Tokens(
+        input=sum(count.get("inputTokens", 0) for count in counts),
+        output=sum(count.get("outputTokens", 0) for count in counts),
+        cache_read=sum(count.get("cacheReadInputTokens", 0) for count in counts),
+        cache_write=sum(count.get("cacheCreationInputTokens", 0) for count in counts),
+    )
 
 
 def _counts(usage: Any) -> dict[str, int]:
