@@ -58,8 +58,9 @@ def read_result(obj: dict[str, Any], *, usage: Usage, last_text: str, failure: F
         ending=subtype if ending in {None, "completed"} else ending,
     )
     details = {
-        "subtype": subtype,
-        "terminal_reason": ending,
+        # An error that calls itself a success would only confuse.
+        "subtype": None if subtype == "success" else subtype,
+        "terminal_reason": None if ending == "completed" else ending,
         "http_status": found.status,
         "kind": found.kind,
         "cli_message": found.text,

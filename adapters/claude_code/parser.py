@@ -109,8 +109,7 @@ class ClaudeCodeParser(JsonLinesParser):
         reason = reason_of(said)
         if reason != "cli_failed":
             return [Error(reason=reason, message=message_of(reason, said), details=details)]
-        ended = "ended" if exit_code is None else f"ended with exit code {exit_code}"
-        message = f"Claude Code {ended} without a result. Its last words on stderr: {_last_line(stderr_tail)}"
+        message = f"Claude Code {_ending(exit_code)} without a result.{_last_words(stderr_tail)}"
         return [Error(reason="cli_failed", message=message, details=details)]
 
     # --- partial messages ---------------------------------------------------------------------------------------
@@ -275,6 +274,12 @@ def _limit_warning(info: dict[str, Any]) -> Sequence[AgentEvent]:
     return [Status(phase="limit_warning", info={name: value for name, value in known.items() if value is not None})]
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "none"
+def _ending(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "ended"
+    return f"was ended by signal {exit_code - 128}" if exit_code > 128 else f"ended with exit code {exit_code}"
+
+
+def _last_words(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return f" Its last words on stderr: {lines[-1][:300]}" if lines else ""

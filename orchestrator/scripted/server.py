@@ -21,6 +21,8 @@ from orchestrator.scripted.scenarios import named_in, play
 from orchestrator.scripted.steps import Break, Cut, Fail, Pause
 
 MAX_BODY = 64 * 1024**2
+CUT_AFTER = 0.2
+"""Seconds between the last piece and the end of a connection that is cut."""
 _PATH = re.compile(r"(?:/s/(?P<scenario>[\w-]+))?(?P<route>/v1/(?:messages|messages/count_tokens|models))")
 _SHOWN_HEADERS = ("x-api-key", "authorization", "user-agent", "anthropic-version", "anthropic-beta", "host")
 
@@ -158,7 +160,8 @@ class ScriptedProvider:
             await self._gates[point.gate].wait()
             return True
         if request.transport is not None:
-            # Closed, not aborted: what was written before must arrive.
+            # Closed, not aborted, and not at once: a CLI that finds text and end together does not look at the text.
+            await asyncio.sleep(CUT_AFTER)
             request.transport.close()
         return False
 
