@@ -27,7 +27,9 @@ class EchoParser(JsonLinesParser):
                 raise ValueError("unknown line")
 
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
-        return [Error(reason="cli_failed", message=f"no result, exit code {exit_code}", details={"stderr": stderr_tail})]
+        return [
+            Error(reason="cli_failed", message=f"no result, exit code {exit_code}", details={"stderr": stderr_tail})
+        ]
 
 
 class EchoAdapter(BaseAdapter):
