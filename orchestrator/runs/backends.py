@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.adapter import BackendInfo, BaseAdapter, tool_name
 from orchestrator.contract.sandbox import ImageRef
-from orchestrator.contract.view import AdapterView
 from orchestrator.errors import AuthRequiredError, SandboxError
 from orchestrator.runs.deps import Deps
 
 
-async def describe(adapter: AdapterView, deps: Deps, *, user_id: str) -> BackendInfo:
+async def describe(adapter: BaseAdapter, deps: Deps, *, user_id: str) -> BackendInfo:
     """Image, version, abilities, and which credential this user's runs would use."""
     image: ImageRef | None = None
     try:
-        image = await deps.runtime.image(adapter.image)
+        image = await deps.runtime.image(adapter.image or adapter.name)
     except SandboxError:
         image = None  # not built, or Podman does not answer: the field says so by being null
     try:
@@ -23,11 +22,11 @@ async def describe(adapter: AdapterView, deps: Deps, *, user_id: str) -> Backend
         auth = {"link": None, "authenticated": False, "error": error.message}
     return BackendInfo(
         name=adapter.name,
-        tool_name=adapter.tool_name,
+        tool_name=tool_name(adapter.name),
         image=image.image_id if image else None,
         image_tag=image.tag if image else None,
         cli_version=image.cli_version if image else None,
         capabilities=adapter.capabilities,
-        default_allowed_egress=adapter.default_allowed_egress,
+        default_allowed_egress=list(adapter.default_allowed_egress),
         auth=auth,
     )

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.gateway import Relay
 from orchestrator.contract.sandbox import Runtime
-from orchestrator.contract.view import AdapterView
 from orchestrator.contract.workspace import Workspaces
 from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
@@ -23,7 +23,7 @@ class Deps:
     config: Config
     paths: Paths
     instance: str
-    adapters: Mapping[str, AdapterView]
+    adapters: Mapping[str, BaseAdapter]
     store: Store
     journal: Journal
     watcher: LogWatcher

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
+from orchestrator.contract.runs import RunState
 from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSandbox
 from orchestrator.errors import PodmentorError, SandboxGoneError
 from orchestrator.events import Completed, Error, ErrorReason, Status, TerminalEvent
@@ -23,7 +24,7 @@ from orchestrator.runs.journal import Entry, clean, to_json
 from orchestrator.runs.limits_watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
-from orchestrator.runs.state import outcome_of
+from orchestrator.runs.state import advance, outcome_of
 from orchestrator.runs.store import StoredRun
 from orchestrator.tasks import TaskOwner
 
@@ -89,9 +90,9 @@ class RunDriver:
     async def _launch(self) -> StartedSandbox | None:
         """Start the sandbox, unless the run is stopped first."""
         at = now()
-        await self._pump.append(
-            [Entry(at, "orchestrator", Status(phase="starting"))], {"state": "starting", "started_at": at}
-        )
+        told = self._run.record.started_at is not None  # an earlier service died while it was starting this run
+        entries = [] if told else [Entry(at, "orchestrator", Status(phase="starting"))]
+        await self._pump.append(entries, {"state": advance(self._run.record.state, "admitted"), "started_at": at})
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
@@ -207,10 +208,13 @@ class RunDriver:
             return verdict
         return replace(verdict, details={**verdict.details, "agent_error": said.message})
 
+    def _state(self) -> RunState:
+        return "running" if self._pump.announced else "starting"
+
     def _columns(self, last: TerminalEvent) -> dict[str, object]:
         usage: dict[str, Any] = {**self._watch.usage(), "output_bytes": self._decoder.output_bytes}
         columns: dict[str, object] = {
-            "state": "finished",
+            "state": advance(self._state(), "ended"),
             "outcome": outcome_of(last),
             "finished_at": now(),
             "exit_code": None if self._exit is None else self._exit.exit_code,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -128,7 +128,7 @@ class Journal:
 
         return await self._database.call(work)
 
-    async def follow(self, run_id: str, *, after: int, follow: bool) -> AsyncIterator[EventRecord]:
+    async def follow(self, run_id: str, *, after: int, follow: bool) -> AsyncGenerator[EventRecord, None]:
         """Events behind ``after``, and with ``follow`` those to come, until the terminal one or the service stops."""
         while True:
             signal = self._signals.setdefault(run_id, asyncio.Event())

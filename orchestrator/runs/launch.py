@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.contract.adapter import GatewayRoute
+from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
 from orchestrator.contract.credentials import Resolved
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.contract.sandbox import (
@@ -21,7 +21,6 @@ from orchestrator.contract.sandbox import (
     StartedSandbox,
 )
 from orchestrator.contract.types import Credentials, ResourceLimits
-from orchestrator.contract.view import AdapterView
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.store import StoredRun
@@ -37,7 +36,7 @@ async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
     record = run.record
     adapter = deps.adapters[record.backend]
     credential = await deps.credentials.resolve(user_id=record.user_id, backend=record.backend)
-    image = await deps.runtime.image(adapter.image)
+    image = await deps.runtime.image(adapter.image or adapter.name)
     prepared = await deps.workspaces.prepare(
         subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
     )
@@ -91,7 +90,7 @@ def remaining(limits: ResourceLimits, started_at: str | None) -> float:
     return limits.wall_clock_seconds - (seconds_since(started_at) if started_at else 0.0)
 
 
-def route_of(adapter: AdapterView, deps: Deps) -> GatewayRoute | None:
+def route_of(adapter: BaseAdapter, deps: Deps) -> GatewayRoute | None:
     """The adapter's route, to the operator's ``base_url`` if there is one."""
     base_url = deps.config.external_agent.backends[adapter.name].base_url
     if adapter.gateway is None or base_url is None:
@@ -103,14 +102,14 @@ def route_of(adapter: AdapterView, deps: Deps) -> GatewayRoute | None:
     )
 
 
-def argv_of(run: StoredRun, adapter: AdapterView, deps: Deps) -> list[str]:
+def argv_of(run: StoredRun, adapter: BaseAdapter, deps: Deps) -> list[str]:
     """The container's command."""
     argv = adapter.build_argv(prompt=run.record.query, session_id=run.backend_session_id, cwd=Path(WORKSPACE_DIR))
     binary = deps.config.external_agent.backends[adapter.name].binary
     return [ENTRY, binary or argv[0], *argv[1:]]
 
 
-def env_of(adapter: AdapterView, credential: Resolved, token: str) -> dict[str, str]:
+def env_of(adapter: BaseAdapter, credential: Resolved, token: str) -> dict[str, str]:
     """The container's environment: the run's token where the CLI expects a key, never the key."""
     home = Path(HOME_DIR)
     gateway = adapter.gateway_env(f"http://127.0.0.1:{GATEWAY_PORT}") if credential.api_key is not None else {}

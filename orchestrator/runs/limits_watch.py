@@ -19,7 +19,7 @@ _POLITE: frozenset[ErrorReason] = frozenset({"cancelled", "timeout", "idle_timeo
 
 
 class LimitsWatch:
-    """The limits of one run.  ``stop`` is set once the sandbox must end; ``verdict`` says why (None: it has answered)."""
+    """The limits of one run.  ``stop``: the sandbox must end; ``verdict``: why (None: it has answered)."""
 
     def __init__(self, record: RunRecord, decoder: LogDecoder) -> None:
         self._record = record
@@ -98,8 +98,12 @@ class LimitsWatch:
             case None:
                 self.stop.set()
             case "start_timeout":
-                self.decide(reason, f"The agent printed nothing within {limits.start_seconds:g} s of its start; "
-                            "the run's log and `podmentor doctor` may tell why.", limit_seconds=limits.start_seconds)  # fmt: skip
+                self.decide(
+                    reason,
+                    f"The agent printed nothing within {limits.start_seconds:g} s of its start; the run's log and "
+                    "`podmentor doctor` may tell why.",
+                    limit_seconds=limits.start_seconds,
+                )
             case "idle_timeout":
                 self.decide(reason, f"The agent printed nothing for {limits.idle_seconds:g} s.",
                             limit_seconds=limits.idle_seconds)  # fmt: skip
