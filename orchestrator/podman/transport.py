@@ -7,6 +7,7 @@ create body, and what it does not know it drops.
 import asyncio
 import contextlib
 import json
+import socket as sockets
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -86,8 +87,9 @@ class Transport:
         data: str | None,
         timeout: float,
     ) -> Reply:
-        api = self._client(socket).api
         try:
+            _knock(socket, timeout)
+            api = self._client(socket).api
             if method == "GET":
                 response = api.get(path, params=params, timeout=timeout)
             elif method == "DELETE":
@@ -112,6 +114,13 @@ class Transport:
             with contextlib.suppress(OSError):
                 client.close()
         self._clients.clear()
+
+
+def _knock(path: Path, timeout: float) -> None:
+    """Connect and go.  podman-py leaves its socket open when the connection is refused; this one is closed."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as knocking:
+        knocking.settimeout(timeout)
+        knocking.connect(str(path))
 
 
 def message_of(text: str) -> str:
