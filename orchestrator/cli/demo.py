@@ -26,7 +26,7 @@ from orchestrator.cli.sample import fingerprint, make_repo
 from orchestrator.cli.service import ServiceLink
 from orchestrator.config.load import Loaded
 from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig, Paths, StorageConfig
-from orchestrator.errors import PodmentorError
+from orchestrator.errors import ConflictError, PodmentorError
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -115,15 +115,19 @@ async def _with_provider(
     async with provider as scripted:
         own = demo_context(config, place / "state", base_url=scripted.base_url, key=key)
         link = ServiceLink(own, join=False)  # a service that runs already has other keys and repos
+        ours = True
         try:
             await interrupts.guard(link.connect(), interrupts.first)
             await make_repo(repo, SAMPLE_FILES)
             report = await _run(link, repo, key, output, interrupts)
             if not keep and not report.interrupted:
                 await _delete_subagent(link, str(report.run.get("subagent_id")))
+        except ConflictError:
+            ours = False  # another demo is at work there
+            raise
         finally:
             await link.aclose()
-            if not keep:
+            if ours and not keep:
                 await asyncio.to_thread(_remove, place, own.paths)
     return report
 

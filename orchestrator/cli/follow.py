@@ -4,10 +4,10 @@ import asyncio
 import os
 import signal
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 from orchestrator.cli.client import ServiceGoneError
 from orchestrator.cli.exits import INTERRUPTED
@@ -25,6 +25,28 @@ _RENEWALS = 20
 
 class InterruptedByUserError(Exception):
     """Ctrl-C, at a point where nothing had begun or nothing more is to be waited for."""
+
+
+@dataclass(frozen=True)
+class Settled(Generic[T]):
+    """How an awaitable ended.  Tasks return it, since an error that reaches its user is no crash to be logged."""
+
+    value: T | None = None
+    error: Exception | None = None
+
+    @classmethod
+    async def of(cls, work: Awaitable[T]) -> "Settled[T]":
+        """Await ``work``; only its cancellation is passed on."""
+        try:
+            return cls(value=await work)
+        except Exception as error:  # noqa: BLE001  # kept for whoever asks for the result
+            return cls(error=error)
+
+    def result(self) -> T:
+        """The value, or the error raised."""
+        if self.error is not None:
+            raise self.error
+        return cast("T", self.value)
 
 
 class Interrupts:
@@ -55,12 +77,12 @@ class Interrupts:
     async def guard(self, work: Coroutine[Any, Any, T], event: asyncio.Event) -> T:
         """``work``, given up (and waited for) when ``event`` comes first: InterruptedByUserError."""
         owner = TaskOwner("cli")
-        task, watch = owner.spawn(work, name="work"), owner.spawn(event.wait(), name="signal")
+        task, watch = owner.spawn(Settled.of(work), name="work"), owner.spawn(event.wait(), name="signal")
         try:
             await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 raise InterruptedByUserError
-            return task.result()
+            return task.result().result()
         finally:
             await owner.aclose()
 
@@ -125,7 +147,7 @@ async def see_through(
     Raises InterruptedByUserError for the second one.  When the reader of our output goes away the run is cancelled.
     """
     owner = TaskOwner("follow")
-    following = owner.spawn(follow(link, progress, sink), name="events")
+    following = owner.spawn(Settled.of(follow(link, progress, sink)), name="events")
     first = owner.spawn(interrupts.first.wait(), name="interrupt")
     second = owner.spawn(interrupts.second.wait(), name="second interrupt")
     try:
@@ -138,7 +160,7 @@ async def see_through(
             if not following.done():
                 raise InterruptedByUserError
             cancelling.cancel()
-        following.result()
+        following.result().result()
     except BrokenPipeError:
         await cancel(link, progress.run_id)
         raise

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.follow import Settled
 from orchestrator.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ async def _serve(config: "Config", paths: "Paths", *, drain: bool) -> None:
             click.echo(f"listening on http://{_in_url(config.server.host)}:{handle.port}")
             click.echo(f"         and {handle.socket}")
             click.echo(f"token in     {paths.token_file}")
-            ended = owner.spawn(handle.wait_stopped(), name="ended")
+            ended = owner.spawn(Settled.of(handle.wait_stopped()), name="ended")
             asked = owner.spawn(stop.wait(), name="stop")
             await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
@@ -64,7 +65,7 @@ async def _serve(config: "Config", paths: "Paths", *, drain: bool) -> None:
                 forced = owner.spawn(force.wait(), name="force")
                 await asyncio.wait({ended, forced}, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
-                ended.result()
+                ended.result().result()
             else:
                 click.echo("stopping now")
                 handle.request_stop(drain=False)

@@ -7,6 +7,7 @@ on, and the stream goes on after the last event that was seen.
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.bootstrap import ServiceHandle
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 WAIT_FOR_WINNER = 30.0
 """Seconds to wait for the socket of whoever holds the state directory's lock."""
 _REMOTE_PATIENCE = 60.0
@@ -74,6 +76,7 @@ class ServiceLink:
 
     async def connect(self) -> None:
         """Find a service, or become one.  Raises ServiceGoneError, UnauthorizedError, what starting one may raise."""
+        log.debug("looking for a service")
         await self._find()
 
     async def aclose(self) -> None:
@@ -148,9 +151,10 @@ class ServiceLink:
                     ready.set_result(handle)
                     await self._stop.wait()
         except Exception as error:
-            if ready.done():
+            if not ready.done():
+                ready.set_exception(error)
+            elif not ready.cancelled():
                 raise
-            ready.set_exception(error)
 
     async def _remote(self, url: str) -> ApiClient:
         check_url(url)

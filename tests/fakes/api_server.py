@@ -150,7 +150,7 @@ class FakeApi:
         if request.match_info["id"] not in {"run_1", *(run["run_id"] for run in self.runs)}:
             return problem(404, "not_found", "there is no such run")
         self.resumed_from.append(request.headers.get("Last-Event-ID"))
-        sent = int(request.headers.get("Last-Event-ID") or request.query.get("after", 0))
+        sent = int(request.headers.get("Last-Event-ID") or request.query.get("after") or "0")
         budget = self.cut_after.pop(0) if self.cut_after else None
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)

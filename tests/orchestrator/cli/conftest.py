@@ -57,7 +57,7 @@ def embedded(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def invoke(place: Path) -> Invoke:
-    def call(*args: str, input: str | None = None) -> Result:
-        return CliRunner().invoke(cli, args, input=input)
+    def call(*args: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(cli, args, input=stdin)
 
     return call

@@ -90,10 +90,10 @@ async def test_when_the_service_goes_away_the_stream_goes_on_here(paths: Paths, 
     progress = Progress(run_id="run_1")
     following = asyncio.get_running_loop().create_task(follow(link, progress, sink))
     await half.wait()
-    assert not link.embedded
+    embedded_before = link.embedded
     await other.__aexit__(None, None, None)
     await following
-    assert link.embedded
+    assert (embedded_before, link.embedded) == (False, True)
     assert seen == list(range(1, 12))
     assert (progress.events, progress.kinds["tool_use"], progress.ended) == (11, 1, True)
     await link.aclose()
