@@ -7,6 +7,7 @@ done (argv, environment, gateway route) and reads what was printed (parser).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,7 +98,7 @@ class AgentAdapter(Protocol):
 CONTAINER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class BaseAdapter:
+class BaseAdapter(ABC):
     """Defaults for everything that the documented contract leaves open.  Subclasses set the class attributes."""
 
     name: ClassVar[str]
@@ -111,6 +112,14 @@ class BaseAdapter:
     """Name of the image; empty: the adapter's name."""
     gateway: ClassVar[GatewayRoute | None] = None
     capabilities: ClassVar[Capabilities] = Capabilities()
+
+    @abstractmethod
+    def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:
+        """See ``AgentAdapter``."""
+
+    @abstractmethod
+    def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
+        """See ``AgentAdapter``."""
 
     def gateway_env(self, base_url: str) -> dict[str, str]:
         """Variables that make the CLI talk to the gateway at ``base_url`` (no trailing slash)."""

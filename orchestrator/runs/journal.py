@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
 
+from orchestrator.contract.runs import RunState
 from orchestrator.errors import NotFoundError
 from orchestrator.events import AgentEvent, EventRecord, Source
 from orchestrator.runs.database import Database
+
+T = TypeVar("T")
 
 PAGE_EVENTS = 500
 PAGE_BYTES = 4 * 1024 * 1024
@@ -53,13 +57,25 @@ class Journal:
         self._signals: dict[str, asyncio.Event] = {}
         self._closed = False
 
-    async def append(self, run_id: str, entries: Sequence[Entry], update: Mapping[str, object] | None = None) -> int:
-        """Number and store ``entries`` and change columns of the run with them, all or nothing; the last number."""
+    async def append(
+        self,
+        run_id: str,
+        entries: Sequence[Entry],
+        update: Mapping[str, object] | None = None,
+        *,
+        when: RunState | None = None,
+    ) -> None:
+        """Number and store ``entries`` and change columns of the run with them, all or nothing.
 
-        def work(connection: sqlite3.Connection) -> int:
-            row = connection.execute("SELECT last_seq FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        ``when``: only if the run is in this state.  A finished run takes no more events, whoever brings them.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            row = connection.execute("SELECT last_seq, state FROM runs WHERE run_id = ?", (run_id,)).fetchone()
             if row is None:
                 raise NotFoundError(f"there is no run {run_id}")
+            if row["state"] == "finished" or (when is not None and row["state"] != when):
+                return
             first: int = row["last_seq"] + 1
             connection.executemany(
                 "INSERT INTO events (run_id, seq, ts, kind, source, parent_tool_call_id, data)"
@@ -74,11 +90,9 @@ class Journal:
             columns = {"last_seq": last, **(update or {})}
             assignments = ", ".join(f"{name} = ?" for name in columns)
             connection.execute(f"UPDATE runs SET {assignments} WHERE run_id = ?", (*columns.values(), run_id))  # noqa: S608 -- column names are ours
-            return last
 
-        last = await self._database.call(work)
+        await self._database.call(work)
         self.signal(run_id)
-        return last
 
     async def agent_events(self, run_id: str) -> int:
         """How many events of the agent are in the journal: what a re-read of the log must skip."""
@@ -114,7 +128,7 @@ class Journal:
 
         return await self._database.call(work)
 
-    async def follow(self, run_id: str, *, after: int, follow: bool) -> AsyncIterator[EventRecord]:
+    async def follow(self, run_id: str, *, after: int, follow: bool) -> AsyncGenerator[EventRecord, None]:
         """Events behind ``after``, and with ``follow`` those to come, until the terminal one or the service stops."""
         while True:
             signal = self._signals.setdefault(run_id, asyncio.Event())
@@ -127,16 +141,22 @@ class Journal:
             if not page.records:
                 await signal.wait()
 
-    async def changed(self, run_id: str, timeout: float | None) -> None:
-        """Wait until something is appended to the run, at most ``timeout`` seconds."""
-        signal = self._signals.setdefault(run_id, asyncio.Event())
-        if self._closed:
-            return
-        try:
+    async def until(
+        self, run_id: str, timeout: float | None, look: Callable[[], Awaitable[T]], done: Callable[[T], bool]
+    ) -> T:
+        """What ``look`` gives once it is ``done``, or after ``timeout`` seconds, or when the service stops.
+
+        Looks again whenever something is appended to the run.
+        """
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await signal.wait()
-        except TimeoutError:
-            return
+                while True:
+                    signal = self._signals.setdefault(run_id, asyncio.Event())
+                    seen = await look()
+                    if done(seen) or self._closed:
+                        return seen
+                    await signal.wait()
+        return await look()
 
     def signal(self, run_id: str) -> None:
         """Wake everybody who waits for this run."""

@@ -16,6 +16,7 @@ from orchestrator.runs.clock import now
 from orchestrator.runs.decode import LogDecoder, Stamped
 from orchestrator.runs.journal import Entry, Journal
 from orchestrator.runs.logtail import LogTail
+from orchestrator.runs.state import advance
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Pump:
         self._run_id = run_id
         self._decoder = decoder
         self._journal = journal
-        self._announced = announced
+        self.announced = announced
         self._on_progress = on_progress
         self._skip = 0
         self.last_output = asyncio.get_running_loop().time()
@@ -46,9 +47,9 @@ class Pump:
             self.last_output = asyncio.get_running_loop().time()
             update: dict[str, object] = {}
             entries = self._fresh(stamped)
-            if self._decoder.has_output and not self._announced:
-                self._announced = True
-                update["state"] = "running"
+            if self._decoder.has_output and not self.announced:
+                self.announced = True
+                update["state"] = advance("starting", "first_output")
                 entries.insert(0, Entry(now(), "orchestrator", Status(phase="running")))
             if entries:
                 await self.append(entries, update)
@@ -65,7 +66,7 @@ class Pump:
             try:
                 await self._journal.append(self._run_id, entries, update)
             except StorageError as error:
-                log.error("run %s: %s; trying again in %.1f s", self._run_id, error.message, pause)
+                log.warning("run %s: %s; trying again in %.1f s", self._run_id, error.message, pause)
                 await asyncio.sleep(pause)
                 pause = min(5.0, pause * 2)
             else:

@@ -187,7 +187,7 @@ def test_what_the_adapter_brings_is_kept() -> None:
     assert adapter.capabilities is Talkative.capabilities
     assert adapter.probe_argv() == ["talkative", "status"]
     assert isinstance(adapter.parser(), OneshotBridge)
-    assert adapter.build_env(creds=Credentials(api_key="k"), home=None) == {"KEY": "k"}  # type: ignore[attr-defined]
+    assert adapter.build_env(creds=Credentials(api_key="k"), home=None) == {"KEY": "k"}
 
 
 def test_a_whole_adapter_is_left_as_it_is() -> None:
