@@ -316,12 +316,11 @@ class FakeHandle:
     def __post_init__(self) -> None:
         self.stopped = asyncio.Event()
 
-    def request_stop(self, drain: bool) -> None:
-        """Note it, and stop unless there is something to wait for."""
+    def request_stop(self, *, drain: bool = False) -> None:
+        """Note it, and stop."""
         self.stops.append(drain)
         print(f"[stop drain={drain}]", flush=True)
-        if not drain:
-            self.stopped.set()
+        self.stopped.set()
 
     async def wait_stopped(self) -> None:
         """Until told to stop."""
@@ -351,4 +350,7 @@ async def fake_running_service(config: Config, paths: Paths, *, listen_tcp: bool
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(serve(api, paths.api_socket))
             port = await stack.enter_async_context(serve(api, None)) if listen_tcp else None
-            yield FakeHandle(socket=paths.api_socket, token=api.token, port=port)
+            handle = FakeHandle(socket=paths.api_socket, token=api.token, port=port)
+            yield handle
+            if any(handle.stops):
+                await asyncio.Event().wait()  # a run that does not end
