@@ -104,9 +104,7 @@ async def perform(context: CliContext, *, as_json: bool, keep: bool) -> int:
     return report.exit_code
 
 
-async def _with_provider(
-    config: Config, place: Path, output: Output, interrupts: Interrupts, *, keep: bool
-) -> Report:
+async def _with_provider(config: Config, place: Path, output: Output, interrupts: Interrupts, *, keep: bool) -> Report:
     from orchestrator.bootstrap import SAMPLE_FILES, scripted_provider
 
     key = f"sk-ant-demo-{secrets.token_hex(16)}"

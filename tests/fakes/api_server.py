@@ -94,7 +94,7 @@ class FakeApi:
     resumed_from: list[str | None] = field(default_factory=list)
     cancelled: int = 0
     deleted: list[str] = field(default_factory=list)
-    log: bytes = b"2026-05-01T10:00:00Z stdout F \x1b]0;title\x07{\"x\":1}\n"
+    log: bytes = b'2026-05-01T10:00:00Z stdout F \x1b]0;title\x07{"x":1}\n'
     finish: bool = False
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ class FakeApi:
         budget = self.cut_after.pop(0) if self.cut_after else None
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(b": hello\n\nevent: status\ndata: {\"kind\":\"status\",\"data\":{\"phase\":\"heartbeat\"}}\n\n")
+        await response.write(b': hello\n\nevent: status\ndata: {"kind":"status","data":{"phase":"heartbeat"}}\n\n')
         while True:
             for event in self._all_events():
                 if event["seq"] <= sent:
@@ -190,7 +190,9 @@ class FakeApi:
         wanted = request.match_info["id"]
         if wanted == "run_1":
             if self.cancelled and self.hang:
-                return web.json_response({**self.run, "outcome": "cancelled", "final_text": None, "error": CANCELLED[1]})
+                return web.json_response(
+                    {**self.run, "outcome": "cancelled", "final_text": None, "error": CANCELLED[1]}
+                )
             return web.json_response(self.run)
         for run in self.runs:
             if run["run_id"] == wanted:

@@ -23,8 +23,12 @@ def test_markup_in_a_line_is_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("[bold]x[/bold]\n", "y\n")
 
 
-@pytest.mark.parametrize("command", [["runs", "list"], ["runs", "list", "--json"], ["runs", "events", "run_1"], ["runs", "log", "run_1"]])
-def test_a_reader_that_is_gone_is_no_traceback(paths: Paths, served: ThreadedApi, api: FakeApi, command: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command", [["runs", "list"], ["runs", "list", "--json"], ["runs", "events", "run_1"], ["runs", "log", "run_1"]]
+)
+def test_a_reader_that_is_gone_is_no_traceback(
+    paths: Paths, served: ThreadedApi, api: FakeApi, command: list[str]
+) -> None:
     api.runs = [make_run(f"run_{i}", query="x" * 1000) for i in range(200)]
     reading, writing = os.pipe()
     os.close(reading)
