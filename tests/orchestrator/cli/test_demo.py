@@ -33,8 +33,8 @@ def stage(place: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApi) -> Stage:
     module: Any = fake_bootstrap()
 
     @contextlib.asynccontextmanager
-    async def scripted_provider(*, scenario: str, api_key: str) -> AsyncIterator[Any]:
-        assert scenario == "demo"
+    async def scripted_provider(*, scenario: str, api_key: str, pace: float) -> AsyncIterator[Any]:
+        assert (scenario, pace) == ("demo", 0.0)  # no pace when nobody watches
         stage.key = api_key
 
         class Provider:
