@@ -72,6 +72,7 @@ def test_all_checks_hold(invoke: Invoke, stage: Stage, place: Path) -> None:
                  "✓ the key stayed outside"):  # fmt: skip
         assert text in found.stdout
     assert "✗" not in found.stdout
+    assert "go on with" not in found.stdout
     assert "\x1b" not in found.output
     assert stage.api.deleted == ["sub_1"]
     assert not (place / "s/podmentor/demo").exists()

@@ -22,7 +22,7 @@ def render(steps: list[Step], *, styles: bool = False, **options: Any) -> str:
 
 def test_a_whole_run() -> None:
     assert render(HELLO) == (
-        "· waiting, place 1 in the queue\n"
+        "· waiting, 1 run ahead in the queue\n"
         "· starting the container\n"
         "· running\n"
         "· session sess-1, scripted\n"
@@ -114,6 +114,8 @@ def test_what_the_orchestrator_says() -> None:
         ("status", {"phase": "unparsed", "line": "gibber ish"}),
         ("status", {"phase": "limit_warning", "limit": "memory"}),
         ("status", {"phase": "heartbeat"}),
+        ("status", {"phase": "queued", "position": 0}),
+        ("status", {"phase": "queued", "position": 3}),
         ("status", {"phase": "something_new", "x": 1}),
         ("novelty", {"y": 2}),
         ("error", {"reason": "timeout", "message": "after 300 s", "details": {}}),
@@ -124,6 +126,7 @@ def test_what_the_orchestrator_says() -> None:
         "· stderr: warn ings",
         "· a line that was not understood: gibber ish",
         '· limit warning {"limit": "memory"}',
+        "· waiting, 3 runs ahead in the queue",
         '· something new {"x": 1}',
         '· novelty {"y": 2}',
         "✗ timeout: after 300 s",
