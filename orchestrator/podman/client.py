@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, stop_after_delay
-from tenacity.wait import wait_base, wait_exponential_jitter
+from tenacity.wait import wait_base, wait_exponential, wait_random
 
 from orchestrator.errors import RuntimeUnavailableError, SandboxError, TransientSandboxError
 from orchestrator.podman.service import PodmanService
@@ -26,7 +26,7 @@ class LibpodClient:
     def __init__(self, service: PodmanService, transport: Transport, *, wait: wait_base | None = None) -> None:
         self._service = service
         self._transport = transport
-        self._wait = wait or wait_exponential_jitter(initial=0.05, max=2.0, jitter=0.1)
+        self._wait = wait or wait_exponential(multiplier=0.05, max=2.0) + wait_random(0.0, 0.1)
 
     def attempts(
         self, *also: type[SandboxError], attempts: int = ATTEMPTS, seconds: float = RETRY_SECONDS

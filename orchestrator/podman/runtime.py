@@ -67,7 +67,7 @@ class PodmanRuntime(Runtime):
         retry_wait: wait_base | None = None,
     ) -> None:
         """``owned_roots``: where ``delete_tree`` may remove.  ``service_env``: Podman's environment (see
-        ``service.podman_environment``); None hands ours on.  ``user_socket``: None looks in XDG_RUNTIME_DIR.
+        ``environment.podman_environment``); None hands ours on.  ``user_socket``: None looks in XDG_RUNTIME_DIR.
         """
         self._config = config
         self._instance = instance

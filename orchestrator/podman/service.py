@@ -17,12 +17,12 @@ import logging
 import os
 import socket as sockets
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import RuntimeUnavailableError, SandboxError
 from orchestrator.podman import processes
+from orchestrator.podman.environment import UNSET
 from orchestrator.podman.processes import HeldProcess
 from orchestrator.podman.transport import Transport
 
@@ -33,22 +33,6 @@ PING_SECONDS: Final = 10.0
 INFO_SECONDS: Final = 30.0
 PREPARE_SECONDS: Final = 60.0
 SOCKET_PATH_BYTES: Final = 107
-
-_UNSET: Final = (
-    "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID",
-    "CONTAINER_HOST", "CONTAINER_CONNECTION", "INVOCATION_ID", "JOURNAL_STREAM",
-)  # fmt: skip
-"""Variables that are about this process, or that would make podman talk to another service."""
-_PASSED: Final = (
-    "HOME", "USER", "LOGNAME", "PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "DBUS_SESSION_BUS_ADDRESS",
-    "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME",
-)  # fmt: skip
-_PASSED_PREFIXES: Final = ("CONTAINERS_", "STORAGE_", "PODMAN_", "REGISTRY_AUTH_FILE")
-
-
-def podman_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that Podman needs; no key or token that happens to be in it goes along."""
-    return {k: v for k, v in environ.items() if k in _PASSED or k.startswith(_PASSED_PREFIXES)}
 
 
 class PodmanService:
@@ -75,6 +59,7 @@ class PodmanService:
         self._podman = podman
         self._socket: Path | None = None
         self._suspected = False
+        self._closed = False
         self._child: asyncio.subprocess.Process | None = None
         self._listener: HeldProcess | None = None
         self._lock_fd = -1
@@ -96,6 +81,8 @@ class PodmanService:
         async with self._mutex:
             if (known := self._known()) is not None:
                 return known
+            if self._closed:
+                raise RuntimeUnavailableError("podmentor has let go of the Podman service")
             self._suspected = False
             try:
                 self._socket = await self._find()
@@ -197,7 +184,7 @@ class PodmanService:
 
     async def _start(self) -> None:
         self._own_socket.unlink(missing_ok=True)
-        prefix = ["env", *(word for name in _UNSET for word in ("-u", name)), self._podman]
+        prefix = ["env", *(word for name in UNSET for word in ("-u", name)), self._podman]
         output = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             # Makes the user namespace (see above).  When it fails, the service will say why.
@@ -248,10 +235,10 @@ class PodmanService:
         return self._runtime_dir / "podman-service.log"
 
     def _log_tail(self) -> str:
-        try:
-            return self._log_file.read_bytes()[-600:].decode(errors="replace").strip() or "it said nothing"
-        except OSError:
-            return "it said nothing"
+        with contextlib.suppress(OSError):
+            if said := self._log_file.read_bytes()[-600:].decode(errors="replace").strip():
+                return said
+        return "it said nothing"
 
     async def _held_listener(self) -> HeldProcess | None:
         pid = await asyncio.to_thread(_listening_pid, self._own_socket)
@@ -277,7 +264,7 @@ class PodmanService:
     async def aclose(self) -> None:
         """End the service if it is ours.  Containers go on."""
         async with self._mutex:
-            self._socket = None
+            self._closed, self._socket = True, None
             if self._lock_fd < 0:
                 return
             await self._end()

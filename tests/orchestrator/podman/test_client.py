@@ -4,9 +4,10 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from tenacity import wait_none
+from tenacity import RetryCallState, wait_none
 
 from orchestrator.errors import RuntimeUnavailableError, SandboxError, TransientSandboxError
 from orchestrator.podman import transport as transport_module
@@ -15,7 +16,7 @@ from orchestrator.podman.service import PodmanService
 from orchestrator.podman.transport import Reply, Transport, message_of
 from tests.fakes.libpod import Answer, FakeLibpod
 
-ASK = ("GET", "/thing")
+ASK: tuple[Literal["GET"], str] = ("GET", "/thing")
 BUSY = Answer.error(500, "database is locked")
 
 
@@ -54,6 +55,24 @@ async def test_not_without_end(client: LibpodClient, libpod: FakeLibpod) -> None
     with pytest.raises(TransientSandboxError):
         await client.call(*ASK)
     assert len(libpod.seen(*ASK)) == 8
+
+
+async def test_the_pauses_grow_are_bounded_and_differ(client: LibpodClient, libpod: FakeLibpod) -> None:
+    usual = LibpodClient(client._service, client._transport)
+    libpod.script(*ASK, BUSY, Answer(200, 1))
+    assert (await usual.call(*ASK)).body == 1
+
+    def pauses() -> list[float]:
+        found = []
+        for number in range(1, 9):
+            state = RetryCallState(usual.attempts(), None, (), {})
+            state.attempt_number = number
+            found.append(usual._wait(state))
+        return found
+
+    first, second = pauses(), pauses()
+    assert first != second
+    assert first[0] < 0.2 < first[-1] <= 2.1
 
 
 async def test_other_failures_are_not(client: LibpodClient, libpod: FakeLibpod) -> None:

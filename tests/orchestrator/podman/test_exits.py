@@ -120,7 +120,9 @@ async def test_a_cancelled_wait_leaves_no_watch_and_no_descriptor(tmp_path: Path
     assert len(set(Path("/proc/self/fd").iterdir())) == len(before)
 
 
-@pytest.mark.parametrize(("text", "code"), [("0", 0), ("255", 255), ("-1", None), ("256", None), ("", None), ("x", None)])
+@pytest.mark.parametrize(
+    ("text", "code"), [("0", 0), ("255", 255), ("-1", None), ("256", None), ("", None), ("x", None)]
+)
 def test_exit_codes(tmp_path: Path, text: str, code: int | None) -> None:
     file = tmp_path / "file"
     file.write_text(text)

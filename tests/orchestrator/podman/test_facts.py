@@ -33,7 +33,9 @@ def test_rootful_podman_is_refused() -> None:
         facts(security={"rootless": False})
 
 
-@pytest.mark.parametrize(("kernel", "counted"), [("5.10.0-28", False), ("5.14.0", True), ("6.18.44-fc", True), ("?", False)])
+@pytest.mark.parametrize(
+    ("kernel", "counted"), [("5.10.0-28", False), ("5.14.0", True), ("6.18.44-fc", True), ("?", False)]
+)
 def test_nproc_is_per_namespace_since_5_14(kernel: str, counted: bool) -> None:
     assert facts(kernel=kernel).nproc_per_userns is counted
 

@@ -25,8 +25,7 @@ KEEP_ID = (
         (500, "container state improper: stopped", TransientSandboxError),
         (
             500,
-            f"cannot remove container {ID} as it could not be stopped: sending SIGKILL to container {ID}: "
-            "container state improper: stopped",
+            f"cannot remove container {ID} as it could not be stopped: container state improper: stopped",
             TransientSandboxError,
         ),
         (404, 'no container with name or ID "nope" found: no such container', SandboxGoneError),
@@ -44,7 +43,11 @@ KEEP_ID = (
         # known from later versions and from the trackers
         (500, "adding container to database: database is locked", TransientSandboxError),
         (500, "database is locked (5) (SQLITE_BUSY)", TransientSandboxError),
-        (409, f"can only kill running containers. {ID} is in state exited: container state improper", TransientSandboxError),
+        (
+            409,
+            f"can only kill running containers. {ID} is in state exited: container state improper",
+            TransientSandboxError,
+        ),
         (409, f"container {ID} is being removed", TransientSandboxError),
         (500, "allocating lock for new container: allocation failed; exceeded num_locks (2048)", SandboxError),
         (500, "creating container storage: mkdir /x: no space left on device", SandboxError),
@@ -70,7 +73,7 @@ def test_classified(status: int | None, message: str, expected: type[SandboxErro
 @pytest.mark.parametrize(
     "message",
     [
-        'crun: executable file `database is locked` not found in $PATH: OCI runtime attempted to invoke a command: database is locked',
+        "crun: executable file `database is locked` not found in $PATH: OCI runtime attempted to invoke a command: database is locked",
         "runc: exec: container state improper",
         "statfs /srv/database is locked: no such file or directory",
         "statfs /srv/keep-id requires additional UIDs or GIDs defined in /etc/subuid and: no such file or directory",
@@ -102,7 +105,10 @@ def test_a_path_cannot_say_that_a_container_is_gone(message: str) -> None:
         ("write /x: no space left on device", "free some space"),
         ("write /x: disk quota exceeded", "free some space"),
         ("pipe2: too many open files", "ulimit -n"),
-        ("crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv1: OCI runtime error", "podman.runtime: runc"),
+        (
+            "crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv1: OCI runtime error",
+            "podman.runtime: runc",
+        ),
         (KEEP_ID, "usermod --add-subuids"),
     ],
 )

@@ -1,8 +1,8 @@
 import asyncio
+import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,9 @@ import pytest
 from orchestrator.podman import processes
 from orchestrator.podman.processes import HeldProcess
 
-STUBBORN = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); sys.stdin.read()"
+STUBBORN = (
+    "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); sys.stdin.read()"
+)
 
 
 def test_a_process_that_is_another_is_not_held() -> None:
@@ -29,14 +31,15 @@ def test_an_ended_process_is_not_held() -> None:
 
 async def test_the_ladder_ends_what_ignores_term(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "TERM_SECONDS", 0.05)
-    with subprocess.Popen([sys.executable, "-c", STUBBORN], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
-        held = HeldProcess.open(child.pid, lambda _: True)
-        assert held is not None
-        with held:
-            assert await processes.end(held)
-        assert child.wait() == -signal.SIGKILL
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", STUBBORN, stdin=pipe, stdout=pipe)
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"ready\n"
+    held = HeldProcess.of_child(child.pid)
+    assert held is not None
+    with held:
+        assert await processes.end(held)
+    assert await child.wait() == -signal.SIGKILL
 
 
 async def test_run_gives_code_and_last_words() -> None:
@@ -51,15 +54,14 @@ async def test_run_kills_and_reaps_what_takes_too_long(tmp_path: Path) -> None:
 
 
 async def test_run_kills_when_the_caller_is_cancelled(tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    running = asyncio.ensure_future(processes.run(["sh", "-c", f"echo $$ > {note}.x; mv {note}.x {note}; exec sleep 60"], timeout=60))
-    deadline = time.monotonic() + 10
-    while not note.exists() and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
+    fifo = tmp_path / "pid"
+    os.mkfifo(fifo)
+    running = asyncio.ensure_future(processes.run(["sh", "-c", f"echo $$ > {fifo}; exec sleep 60"], timeout=60))
+    pid = (await asyncio.to_thread(fifo.read_text)).strip()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert not Path(f"/proc/{note.read_text().strip()}").exists()
+    assert not Path(f"/proc/{pid}").exists()
 
 
 async def test_a_missing_command_says_so() -> None:

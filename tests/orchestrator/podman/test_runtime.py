@@ -85,7 +85,9 @@ async def test_create_sends_the_payload_and_gives_the_id(libpod: FakeLibpod, run
     "failure",
     [
         BUSY,
-        Answer.error(500, "keep-id requires additional UIDs or GIDs defined in /etc/subuid and /etc/subgid to function"),
+        Answer.error(
+            500, "keep-id requires additional UIDs or GIDs defined in /etc/subuid and /etc/subgid to function"
+        ),
     ],
 )
 async def test_create_is_tried_again_on_passing_failures(
@@ -237,7 +239,9 @@ async def test_a_cancelled_start_is_finished_and_removed(libpod: FakeLibpod, run
 
 async def test_wait_needs_no_answer_of_podman(libpod: FakeLibpod, runtime: PodmanRuntime, tmp_path: Path) -> None:
     with FakeConmon(CID, tmp_path) as conmon:
-        waiting = asyncio.ensure_future(runtime.wait(StartedSandbox(container_id=CID, conmon_pid=conmon.pid, init_pid=1)))
+        waiting = asyncio.ensure_future(
+            runtime.wait(StartedSandbox(container_id=CID, conmon_pid=conmon.pid, init_pid=1))
+        )
         await asyncio.sleep(0)
         conmon.write_exit_file("7")
         assert await waiting == SandboxExit(exit_code=7)
@@ -272,7 +276,9 @@ async def test_after_conmon_s_end_podman_tells(libpod: FakeLibpod, runtime: Podm
     assert found == SandboxExit(exit_code=3, oom_killed=True)
 
 
-async def test_a_reused_conmon_pid_is_not_waited_for(libpod: FakeLibpod, runtime: PodmanRuntime, tmp_path: Path) -> None:
+async def test_a_reused_conmon_pid_is_not_waited_for(
+    libpod: FakeLibpod, runtime: PodmanRuntime, tmp_path: Path
+) -> None:
     libpod.script(*INSPECT, state("exited", ExitCode=3))
     with FakeConmon(OTHER, tmp_path) as somebody:
         found = await runtime.wait(StartedSandbox(container_id=CID, conmon_pid=somebody.pid, init_pid=1))
@@ -285,7 +291,9 @@ async def test_a_container_that_lost_its_conmon_is_killed_and_its_code_unknown(
     libpod.script(*KILL, Answer(204))
     with FakeConmon(CID, tmp_path) as conmon:
         libpod.script(*INSPECT, state("running", ConmonPid=conmon.pid, Pid=0))
-        waiting = asyncio.ensure_future(runtime.wait(StartedSandbox(container_id=CID, conmon_pid=conmon.pid, init_pid=1)))
+        waiting = asyncio.ensure_future(
+            runtime.wait(StartedSandbox(container_id=CID, conmon_pid=conmon.pid, init_pid=1))
+        )
         await asyncio.sleep(0)
         conmon.kill()
         assert await waiting == SandboxExit(exit_code=None)
@@ -315,7 +323,9 @@ async def test_closing_does_not_end_what_is_waited_for(
 ) -> None:
     with FakeConmon(CID, tmp_path) as conmon:
         libpod.script(*INSPECT, state("running", ConmonPid=conmon.pid))
-        waiting = asyncio.ensure_future(runtime.wait(StartedSandbox(container_id=CID, conmon_pid=conmon.pid, init_pid=1)))
+        waiting = asyncio.ensure_future(
+            runtime.wait(StartedSandbox(container_id=CID, conmon_pid=conmon.pid, init_pid=1))
+        )
         for _ in range(10):
             await asyncio.sleep(0)
         await runtime.aclose()
@@ -480,7 +490,8 @@ async def test_the_current_image(libpod: FakeLibpod, runtime: PodmanRuntime) -> 
 
 
 NO_IMAGE = Answer.error(
-    404, "failed to find image localhost/podmentor/claude-code:current: localhost/podmentor/claude-code:current: image not known"
+    404,
+    "failed to find image localhost/podmentor/claude-code:current: localhost/podmentor/claude-code:current: image not known",
 )
 
 

@@ -264,7 +264,11 @@ def test_refused(changes: dict[str, Any]) -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
-@given(st.lists(TEXT, min_size=1).filter(lambda words: words[0] != ""), st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), TEXT), TEXT)
+@given(
+    st.lists(TEXT, min_size=1).filter(lambda words: words[0] != ""),
+    st.dictionaries(st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), TEXT),
+    TEXT,
+)
 def test_argv_environment_and_labels_come_back_as_they_were_and_change_nothing_else(
     argv: list[str], env: dict[str, str], label: str
 ) -> None:

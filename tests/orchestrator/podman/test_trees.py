@@ -17,7 +17,9 @@ def root(tmp_path: Path) -> Path:
 def podman(tmp_path: Path) -> Path:
     """Stands for ``podman``: notes its arguments and removes as rm would."""
     script = tmp_path / "podman"
-    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/argv\nshift 5\nchmod -R u+rwx -- "$@"; exec rm -rf -- "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/argv\nshift 5\nchmod -R u+rwx -- "$@"; exec rm -rf -- "$@"\n'
+    )
     script.chmod(0o755)
     return script
 
