@@ -26,7 +26,7 @@ from orchestrator.events import KINDS, AgentEvent, EventRecord
 from tests.orchestrator.api.harness import SPEC, Api
 
 
-def names(record: type[Any]) -> set[str]:
+def names(record: Any) -> set[str]:
     """The members of a record or a model."""
     return set(record.model_fields) if issubclass(record, BaseModel) else {field.name for field in fields(record)}
 
