@@ -23,8 +23,8 @@ _SLACK_SECONDS: Final = 1.0
 class RunningServers:
     """Both listeners, answering."""
 
-    port: int
-    """The TCP port in use (chosen by the system when 0 was asked for)."""
+    port: int | None
+    """The TCP port in use (chosen by the system when 0 was asked for); None: no TCP."""
     unix_socket: Path
     _runner: web.AppRunner
     _inode: tuple[int, int]
@@ -41,26 +41,29 @@ class RunningServers:
 
 
 async def start_servers(
-    app: web.Application, *, host: str, port: int, unix_socket: Path, shutdown_seconds: float = 1.0
+    app: web.Application, *, host: str | None, port: int, unix_socket: Path, shutdown_seconds: float = 1.0
 ) -> RunningServers:
-    """Listen on ``host:port`` and on ``unix_socket`` (0600).
+    """Listen on ``host:port`` (``host`` None: not at all) and on ``unix_socket`` (0600).
 
     ``shutdown_seconds``: what a request under way gets at the end before it is cancelled.
     Raises ConflictError when another service answers at either; ConfigError for an address or a path that cannot be
     listened on.
     """
-    if not _is_loopback(host):
+    if host is not None and not _is_loopback(host):
         log.warning("listening on %s: other machines can reach the API, in clear text; put TLS in front", host)
     runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=shutdown_seconds)
     await runner.setup()
     try:
-        await _start_tcp(runner, host, port)
+        if host is not None:
+            await _start_tcp(runner, host, port)
         inode = await _start_unix(runner, unix_socket)
     except BaseException:
         await runner.cleanup()
         raise
-    bound = next(address[1] for address in runner.addresses if isinstance(address, tuple))
-    log.info("API on http://%s:%d and on %s", host, bound, unix_socket)
+    bound = next((address[1] for address in runner.addresses if isinstance(address, tuple)), None)
+    if bound is not None:
+        log.info("API on http://%s:%d", host, bound)
+    log.info("API on %s", unix_socket)
     return RunningServers(
         port=bound, unix_socket=unix_socket, _runner=runner, _inode=inode, _shutdown_seconds=shutdown_seconds
     )

@@ -5,20 +5,78 @@ The ``external_agent`` block keeps the names that Codumentor's documents give it
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-Bytes = Annotated[int, Field(gt=0)]
-Seconds = Annotated[float, Field(gt=0)]
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*(:[0-9]{{1,5}})?\Z")
+
+
+def _a_number(value: Any) -> Any:
+    """YAML reads ``yes`` and ``on`` as true, which must not become a limit of 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not yes/no")  # noqa: TRY004  # pydantic reports ValueErrors only
+    return value
+
+
+def _expanded(value: Any) -> Any:
+    """``~`` at the start of a path is the user's home."""
+    return str(Path(value).expanduser()) if isinstance(value, str) and value.startswith("~") else value
+
+
+def _absolute(value: Path) -> Path:
+    if not value.is_absolute():
+        raise ValueError("must be an absolute path")
+    return value
+
+
+def _base_url(value: str) -> str:
+    """http(s), a host, nothing that would be lost or shown: user:password, query, fragment."""
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be a URL such as https://api.example.com")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not hold a user name or password; give the key as api_key")
+    if parts.query or parts.fragment:
+        raise ValueError("must not have a query or a fragment")
+    return value.rstrip("/")
+
+
+def _egress_host(value: str) -> str:
+    """A host name, ``*.name.tld`` for everything below one, with an optional port."""
+    if not _HOST.match(value):
+        raise ValueError("must be a host name such as api.example.com, without scheme or path")
+    if value.startswith("*.") and value.count(".") < 2:
+        raise ValueError("is too broad: name at least the domain, as in *.example.com")
+    return value.lower()
+
+
+def _variables(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if not _VARIABLE.match(name):
+            raise ValueError("has a name that no environment variable can have")
+        if "\0" in text:
+            raise ValueError("has a value with a NUL byte")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_a_number), Field(gt=0)]
+Bytes = Annotated[int, BeforeValidator(_a_number), Field(gt=0)]
+Seconds = Annotated[float, BeforeValidator(_a_number), Field(gt=0)]
+Cpus = Annotated[float, BeforeValidator(_a_number), Field(gt=0)]
+AbsolutePath = Annotated[Path, BeforeValidator(_expanded), AfterValidator(_absolute)]
 
 
 class Model(BaseModel):
     """Base of all settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class LimitsConfig(Model):
@@ -29,8 +87,8 @@ class LimitsConfig(Model):
     idle_seconds: Seconds | None = None
     start_seconds: Seconds | None = None
     output_max_bytes: Bytes | None = None
-    pids_max: Annotated[int, Field(gt=0)] | None = None
-    cpus: Annotated[float, Field(gt=0)] | None = None
+    pids_max: Count | None = None
+    cpus: Cpus | None = None
 
 
 class BackendConfig(Model):
@@ -42,10 +100,10 @@ class BackendConfig(Model):
     mode: Literal["technical_user", "byo_key", "byo_subscription"] = "technical_user"
     api_key: SecretStr | None = None
     """The technical user's key, usually ``${env:ANTHROPIC_API_KEY}``."""
-    extra_env: dict[str, str] = Field(default_factory=dict)
-    allowed_egress: list[str] | None = None
+    extra_env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(default_factory=dict)
+    allowed_egress: list[Annotated[str, AfterValidator(_egress_host)]] | None = None
     limits: LimitsConfig = LimitsConfig()
-    base_url: str | None = None
+    base_url: Annotated[str, AfterValidator(_base_url)] | None = None
     """Base URL of the provider (or of the peer instance), when it is not the adapter's own."""
     expose_mcp_tools: list[str] = Field(default_factory=list)
 
@@ -57,41 +115,41 @@ class ExternalAgentConfig(Model):
     default_sandbox_tier: Literal[0, 1] = 0
     default_limits: LimitsConfig = LimitsConfig()
     target_agents: Literal["main", "subagent", "all"] = "main"
-    backends: dict[str, BackendConfig] = Field(default_factory=dict)
+    backends: dict[Annotated[str, Field(pattern=PLAIN_NAME)], BackendConfig] = Field(default_factory=dict)
 
 
 class ServerConfig(Model):
     """The HTTP API."""
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8765
+    port: Annotated[int, BeforeValidator(_a_number), Field(ge=0, le=65535)] = 8765
     allowed_hosts: list[str] = Field(default_factory=list)
     """Further names under which clients reach the API (its Host header); localhost and ``host`` always work."""
     max_body_bytes: Bytes = 4 * 1024**2
-    max_query_chars: Annotated[int, Field(gt=0)] = 1_000_000
+    max_query_chars: Count = 1_000_000
     heartbeat_seconds: Seconds = 10.0
 
 
 class StorageConfig(Model):
     """Where state lives.  Unset: ``$XDG_STATE_HOME/podmentor`` and ``$XDG_RUNTIME_DIR/podmentor``."""
 
-    state_dir: Path | None = None
-    runtime_dir: Path | None = None
+    state_dir: AbsolutePath | None = None
+    runtime_dir: AbsolutePath | None = None
 
 
 class RunsConfig(Model):
     """How many runs at once, and how long the line may be."""
 
-    max_concurrent: Annotated[int, Field(gt=0)] = 8
-    max_queued: Annotated[int, Field(ge=0)] = 1000
+    max_concurrent: Count = 8
+    max_queued: Annotated[int, BeforeValidator(_a_number), Field(ge=0)] = 1000
 
 
 class PodmanConfig(Model):
     """The container runtime."""
 
-    socket: Path | None = None
+    socket: AbsolutePath | None = None
     """An existing Podman service; unset: the user's own socket if it answers, else one is started."""
-    start_concurrency: Annotated[int, Field(gt=0, le=32)] = 4
+    start_concurrency: Annotated[int, BeforeValidator(_a_number), Field(gt=0, le=32)] = 4
     tier0_network: Literal["default", "host"] = "default"
     require_cgroup_limits: bool = False
     allow_downgrade: bool = False
@@ -103,7 +161,7 @@ class ImagesConfig(Model):
     """How images are built."""
 
     base: str = "auto"
-    ca_bundle: Path | None = None
+    ca_bundle: AbsolutePath | None = None
 
 
 class Config(Model):
@@ -112,7 +170,7 @@ class Config(Model):
     external_agent: ExternalAgentConfig = ExternalAgentConfig()
     server: ServerConfig = ServerConfig()
     storage: StorageConfig = StorageConfig()
-    repos: dict[Annotated[str, Field(pattern=PLAIN_NAME)], Path] = Field(default_factory=dict)
+    repos: dict[Annotated[str, Field(pattern=PLAIN_NAME)], AbsolutePath] = Field(default_factory=dict)
     runs: RunsConfig = RunsConfig()
     podman: PodmanConfig = PodmanConfig()
     images: ImagesConfig = ImagesConfig()

@@ -7,6 +7,7 @@ done (argv, environment, gateway route) and reads what was printed (parser).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,9 +37,10 @@ class StreamParser(Protocol):
 class GatewayRoute:
     """How the gateway reaches the provider of a backend.
 
-    ``upstream``: base URL of the real API, without a trailing slash; the request's path is put behind it.  ``key_headers``: request headers in which the
-    CLI sends its token; the gateway checks the token there and puts the real key in the same header.
-    ``path_prefixes``: the only paths that are let through (each ends the match at its end, ``/`` or ``?``).
+    ``upstream``: base URL of the real API, without a trailing slash; the request's path is put behind it.
+    ``key_headers``: request headers in which the CLI sends its token; the gateway checks the token there and puts the
+    real key in the same header.  ``path_prefixes``: the only paths that are let through (each ends the match at its
+    end, ``/`` or ``?``).
     """
 
     upstream: str
@@ -96,7 +98,7 @@ class AgentAdapter(Protocol):
 CONTAINER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class BaseAdapter:
+class BaseAdapter(ABC):
     """Defaults for everything that the documented contract leaves open.  Subclasses set the class attributes."""
 
     name: ClassVar[str]
@@ -110,6 +112,14 @@ class BaseAdapter:
     """Name of the image; empty: the adapter's name."""
     gateway: ClassVar[GatewayRoute | None] = None
     capabilities: ClassVar[Capabilities] = Capabilities()
+
+    @abstractmethod
+    def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:
+        """See ``AgentAdapter``."""
+
+    @abstractmethod
+    def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
+        """See ``AgentAdapter``."""
 
     def gateway_env(self, base_url: str) -> dict[str, str]:
         """Variables that make the CLI talk to the gateway at ``base_url`` (no trailing slash)."""
@@ -189,6 +199,11 @@ def collect_result(events: list[AgentEvent]) -> AgentResult:
                 continue
     return AgentResult(final_text="", is_error=True, session_id=session_id,
                        error={"reason": "lost", "message": "the output has no end"})  # fmt: skip
+
+
+def tool_name(backend: str) -> str:
+    """The name of a backend's tool: ``claude_code`` for ``claude-code``."""
+    return backend.replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

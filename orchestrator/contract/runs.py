@@ -48,6 +48,8 @@ class RunRequest:
     limits: LimitsRequest = field(default_factory=LimitsRequest)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     idempotency_key: str | None = None
+    privileged: bool = False
+    """Asked by an admin or the local owner, who may widen what the configuration gives (tier, mode, limits)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,231 @@
+"""The image builder: makes what is not up to date, and leaves nothing behind when it is stopped."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from images.catalogue import RECIPES, Catalogue, load_catalogue
+from images.lock import build_lock
+from images.plan import (
+    Artifact,
+    artifacts,
+    build_argv,
+    current_tag,
+    import_argv,
+    prime_argv,
+    rootfs_argv,
+    select,
+    to_build,
+)
+from images.process import output, run_lines
+from images.progress import Steps
+from images.store import StoredImage, by_tag, leftover_containers, real_size, stale, stored_images
+from images.trust import extra_certificates
+from orchestrator.contract.images import BuildProgress, ListedImage, ProgressSink, RemovedImage
+from orchestrator.contract.sandbox import ImageRef
+from orchestrator.errors import ImageBuildError
+
+ROOTFS_SECONDS = 900.0
+BUILD_SECONDS = 1800.0
+PRIME_SECONDS = 300.0
+LOCK_SECONDS = 3600.0
+_TITLES = {
+    "rootfs": "Debian root file system (mmdebstrap)",
+    "base": "base image: tools, the agent's user, certificates",
+    "builder": "build stage with npm (stays out of the images)",
+}
+
+
+class PodmanImageBuilder:
+    """Builds with rootless Podman and mmdebstrap; implements the contract's ImageBuilder."""
+
+    def __init__(
+        self,
+        *,
+        state_dir: Path,
+        base: str = "auto",
+        ca_bundle: Path | None = None,
+        runtime: str | None = None,
+        recipes: Path = RECIPES,
+        extra_recipes: Iterable[Path] = (),
+    ) -> None:
+        self._lock_file = state_dir / "images.lock"
+        self._work = state_dir.absolute() / "images"
+        self._base = base
+        self._ca_bundle = ca_bundle
+        self._runtime = runtime
+        self._recipes = recipes
+        self._extra = tuple(extra_recipes)
+
+    def backends(self) -> list[str]:
+        """See the contract."""
+        return sorted(self._catalogue().backends)
+
+    def wanted(self, backends: Sequence[str] = ()) -> dict[str, str]:
+        """See the contract."""
+        catalogue = self._catalogue()
+        everything = self._artifacts(catalogue, None, None)
+        return {name: everything[name].tag for name in select(catalogue, backends)}
+
+    async def build(
+        self,
+        backends: Sequence[str] = (),
+        *,
+        base: str | None = None,
+        ca_bundle: Path | None = None,
+        no_cache: bool = False,
+        progress: ProgressSink,
+    ) -> list[ImageRef]:
+        """See the contract."""
+        catalogue = await asyncio.to_thread(self._catalogue)
+        names = select(catalogue, backends)
+        everything = await asyncio.to_thread(self._artifacts, catalogue, base, ca_bundle)
+        async with self._exclusive(progress):
+            present = by_tag(await stored_images())
+            missing = to_build(everything, names, present=present, no_cache=no_cache)
+            behind = [name for name in names if no_cache or not _is_current(everything[name], present)]
+            steps = Steps(progress, total=len(missing) + len(names))
+            for artifact in missing:
+                with steps.step(artifact.name, _title(artifact)):
+                    await self._make(artifact, steps, no_cache=no_cache)
+            for name in names:
+                if name not in behind:
+                    steps.skip(name, f"{everything[name].tag} is up to date")
+                    continue
+                with steps.step(name, "first start: Podman copies the layers for the runs' id mapping, once"):
+                    await self._prime(everything[name].tag, steps)
+                    # Last of all: until here, runs start from the image they have used so far.
+                    await output(["podman", "tag", everything[name].tag, current_tag(name)])
+            present = by_tag(await stored_images())
+            return [await _ref(present[everything[name].tag]) for name in names]
+
+    async def list_images(self) -> list[ListedImage]:
+        """See the contract."""
+        wanted = set((await asyncio.to_thread(self.wanted)).values())
+        listed = [
+            ListedImage(ref=await _ref(image), current=image.is_current, up_to_date=not wanted.isdisjoint(image.tags))
+            for image in await stored_images()
+            if image.is_backend
+        ]
+        newest_first = sorted(listed, key=lambda image: image.ref.created, reverse=True)
+        return sorted(newest_first, key=lambda image: (image.ref.backend, not image.current))
+
+    async def prune(self, progress: ProgressSink) -> list[RemovedImage]:
+        """See the contract."""
+        catalogue = await asyncio.to_thread(self._catalogue)
+        everything = await asyncio.to_thread(self._artifacts, catalogue, None, None)
+        removed = []
+        async with self._exclusive(progress):
+            await self._sweep(keep=set())
+            old = stale(await stored_images(), {artifact.tag for artifact in everything.values()})
+            steps = Steps(progress, total=len(old))
+            for image in old:
+                label = next(iter(image.tags), image.image_id[:12])
+                with steps.step(image.name, f"remove {label}"):
+                    size = await real_size(image.image_id)
+                    try:
+                        # Not by force: that would also end a run which has started from it since the listing.
+                        await output(["podman", "rmi", *(image.tags or (image.image_id,))], timeout=120)
+                    except ImageBuildError as error:
+                        steps.warn(f"{label} stays: {error}")
+                        continue
+                removed.append(RemovedImage(name=label, image_id=image.image_id, size_bytes=size))
+        return removed
+
+    def _catalogue(self) -> Catalogue:
+        return load_catalogue(self._recipes, self._extra)
+
+    def _artifacts(self, catalogue: Catalogue, base: str | None, ca_bundle: Path | None) -> dict[str, Artifact]:
+        ca = extra_certificates(ca_bundle or self._ca_bundle)
+        return artifacts(catalogue, base=base or self._base, ca=ca)
+
+    @contextlib.asynccontextmanager
+    async def _exclusive(self, progress: ProgressSink) -> AsyncIterator[None]:
+        """The lock, and no leftovers: neither of a build that crashed before this one nor of this one."""
+
+        def waiting() -> None:
+            text = "waiting for another build to end"
+            progress(BuildProgress(step="lock", kind="started", text=text, elapsed_seconds=0.0, number=0, total=0))
+
+        async with build_lock(self._lock_file, timeout=LOCK_SECONDS, on_wait=waiting):
+            if self._work.exists():  # a build of this state directory was killed
+                await self._sweep(keep=set())
+            # Builds of other state directories, if any, go on meanwhile: theirs is not ours to remove.
+            others = set(await leftover_containers())
+            try:
+                yield
+            except BaseException:
+                with contextlib.suppress(ImageBuildError):  # the first failure is the one to tell about
+                    await self._sweep(keep=others)
+                raise
+            await self._remove_work()
+
+    async def _sweep(self, *, keep: set[str]) -> None:
+        for container in await leftover_containers():
+            if container not in keep:
+                await output(["podman", "rm", "--force", container], timeout=120)
+        await self._remove_work()
+
+    async def _remove_work(self) -> None:
+        if self._work.exists():
+            # A build that was killed leaves files of subordinate ids, which only their user namespace can remove.
+            await output(["podman", "unshare", "rm", "-rf", "--", str(self._work)], timeout=120)
+
+    async def _make(self, artifact: Artifact, steps: Steps, *, no_cache: bool) -> None:
+        work = Path(await asyncio.to_thread(_work_dir, self._work))
+        if artifact.is_rootfs:
+            if shutil.which("mmdebstrap") is None:
+                raise ImageBuildError(
+                    "mmdebstrap is not installed: apt-get install mmdebstrap, or build on a registry's image "
+                    "(--base debian:trixie-slim)"
+                )
+            tarball = work / "rootfs.tar"
+            await run_lines(rootfs_argv(artifact, tarball), timeout=ROOTFS_SECONDS, on_line=steps.detail)
+            await run_lines(import_argv(artifact, tarball), timeout=ROOTFS_SECONDS, on_line=steps.detail)
+            await asyncio.to_thread(tarball.unlink)
+            return
+        context = work / "context"
+        await asyncio.to_thread(_write, context, artifact.files)
+        argv = build_argv(artifact, context, no_cache=no_cache)
+        await run_lines(argv, timeout=BUILD_SECONDS, on_line=steps.detail)
+
+    async def _prime(self, tag: str, steps: Steps) -> None:
+        """Start the image once.  That it cannot be started is the host's trouble, which the self-check explains."""
+        # Podman's default may be one that refuses this host; the second round is for failures that pass.
+        runtimes = [self._runtime] if self._runtime else [None, "runc", "crun"]
+        failure: ImageBuildError | None = None
+        for runtime in (*runtimes, *runtimes):
+            try:
+                await run_lines(prime_argv(tag, runtime), timeout=PRIME_SECONDS, on_line=steps.detail)
+            except ImageBuildError as error:
+                failure = failure or error
+            else:
+                return
+        steps.warn(f"the image is built but could not be started (see podmentor doctor): {failure}")
+
+
+def _title(artifact: Artifact) -> str:
+    return _TITLES.get(artifact.name) or f"{artifact.name} {artifact.cli_version}"
+
+
+def _is_current(artifact: Artifact, present: Mapping[str, StoredImage]) -> bool:
+    return artifact.tag in present and present[artifact.tag].is_current
+
+
+async def _ref(image: StoredImage) -> ImageRef:
+    return image.ref(await real_size(image.image_id))
+
+
+def _work_dir(parent: Path) -> str:
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return tempfile.mkdtemp(dir=parent)
+
+
+def _write(context: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = context / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

@@ -1,0 +1,110 @@
+"""The common part of parsers for CLIs that print one JSON object per line.
+
+What is common: framing, decoding, the rule that nothing vanishes (a line that is not understood becomes
+``status: unparsed``), and the rule that a run has exactly one terminal event, the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.events import AgentEvent, Completed, Error, Status
+from orchestrator.framing import LineFramer
+
+RAW_KEEP = 2000
+"""Characters of a line that is shown as unparsed."""
+
+_LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def decode(text: str) -> Any:
+    """The value of a line of JSON, such that it can be written as JSON in UTF-8 again.
+
+    Numbers that JSON cannot hold (NaN, infinities) raise ValueError; half of a surrogate pair becomes U+FFFD.
+    """
+    value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    return _whole_pairs(value) if _LONE_SURROGATE.search(text) else value
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError("a number out of range")
+    return value
+
+
+def _whole_pairs(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_pairs(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_pairs(name): _whole_pairs(item) for name, item in value.items()}
+    return value
+
+
+class JsonLinesParser(ABC):
+    """A ``StreamParser``.  Subclasses read objects and say how a run that printed no end has ended."""
+
+    def __init__(self) -> None:
+        self._framer = LineFramer()
+        self._line_no = 0
+        self._ended = False
+
+    def feed(self, data: bytes) -> list[AgentEvent]:
+        """Take the next bytes of stdout."""
+        events: list[AgentEvent] = []
+        for line in self._framer.push(data):
+            events += self._read(line)
+        return events
+
+    def close(self, exit_code: int | None, stderr_tail: str) -> list[AgentEvent]:
+        """The process has ended; the terminal event comes out, unless it has already."""
+        events: list[AgentEvent] = []
+        for line in self._framer.flush():
+            events += self._read(line)
+        if not self._ended:
+            events += self._until_terminal(self.on_close(exit_code, stderr_tail))
+        return events
+
+    @abstractmethod
+    def on_object(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
+        """Events of one line.  KeyError, TypeError, ValueError, AttributeError and IndexError mean: not understood."""
+
+    @abstractmethod
+    def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
+        """What comes out at the end when no line was the terminal one; the last event must be terminal."""
+
+    def _read(self, line: bytes) -> list[AgentEvent]:
+        self._line_no += 1
+        if self._ended or not line.strip():
+            return []
+        text = line.decode("utf-8", "replace")
+        try:
+            obj = decode(text)
+            events = self.on_object(obj) if isinstance(obj, dict) else [self._unparsed(text)]
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
+            events = [self._unparsed(text)]
+        return self._until_terminal(events)
+
+    def _until_terminal(self, events: Sequence[AgentEvent]) -> list[AgentEvent]:
+        kept: list[AgentEvent] = []
+        for event in events:
+            kept.append(event)
+            if isinstance(event, Completed | Error):
+                self._ended = True
+                break
+        return kept
+
+    def _unparsed(self, text: str) -> Status:
+        raw = text if len(text) <= RAW_KEEP else f"{text[:RAW_KEEP]} …[cut: {len(text)} characters]"
+        return Status(phase="unparsed", info={"line": self._line_no, "raw": raw})

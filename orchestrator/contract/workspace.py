@@ -1,0 +1,58 @@
+"""Directories of runs and subagents, and what an agent has changed in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from orchestrator.contract.runs import FileChange
+from orchestrator.contract.sandbox import WorkspaceMount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a run of a subagent mounts."""
+
+    mount: WorkspaceMount
+    home: Path
+
+
+class Workspaces(Protocol):
+    """Makes, reads and removes them.  ``source`` None: the conversation works in an empty directory of its own."""
+
+    async def prepare(
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+    ) -> Prepared:
+        """Make (or find) the directories of a conversation, ready to be mounted.  Raises InvalidRequestError."""
+        ...
+
+    def mount_of(
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+    ) -> WorkspaceMount:
+        """The mount of a conversation without touching the disk."""
+        ...
+
+    async def discard(self, subagent_id: str) -> None:
+        """Remove all directories of a conversation; fine when there are none."""
+        ...
+
+    async def make_control_dir(self, run_id: str, prompt: str) -> Path:
+        """The run's control directory with the prompt in it."""
+        ...
+
+    async def remove_control_dir(self, run_id: str) -> None:
+        """Remove it; fine when it is gone."""
+        ...
+
+    async def stale_control_dirs(self, active: set[str]) -> list[str]:
+        """Runs that have a control directory and are not ``active``."""
+        ...
+
+    async def list_changes(self, mount: WorkspaceMount) -> list[FileChange]:
+        """What the agent has changed."""
+        ...
+
+    async def unified_patch(self, mount: WorkspaceMount) -> bytes:
+        """The same as a patch."""
+        ...

@@ -1,0 +1,6 @@
+"""Which credential a run gets: the documented order, one small object per place to look in."""
+
+from orchestrator.credentials.chain import CredentialChain
+from orchestrator.credentials.technical_user import TechnicalUser
+
+__all__ = ["CredentialChain", "TechnicalUser"]

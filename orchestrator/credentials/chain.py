@@ -1,0 +1,58 @@
+"""The choice of a run's credential.
+
+Order (C19): the user's subscription, then the user's own key, then the technical user.  Each is a ``CredentialLink``;
+this module only puts them in order, asks them one after another, and says what to do when none has anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from orchestrator.config.models import BackendConfig
+from orchestrator.contract.credentials import LINKS, CredentialLink, Resolved
+from orchestrator.errors import AuthRequiredError, UnknownBackendError
+
+
+class CredentialChain:
+    """Asks the given links in the documented order, whatever order they are given in."""
+
+    def __init__(self, links: Iterable[CredentialLink], backends: Mapping[str, BackendConfig]) -> None:
+        self._links = sorted(links, key=lambda link: LINKS.index(link.link))
+        self._backends = backends
+
+    async def resolve(self, *, user_id: str, backend: str) -> Resolved:
+        """The first credential found.  Raises AuthRequiredError (with what to do) and UnknownBackendError."""
+        config = self._config(backend)
+        for link in self._links:
+            if (found := await link.find(user_id, backend, config)) is not None:
+                return found
+        ways = "; or ".join(link.hint(backend) for link in reversed(self._links))
+        raise AuthRequiredError(
+            f"no credential for the backend {backend!r}: {ways or 'no place to look for one is set up'}",
+            backend=backend,
+        )
+
+    async def explain(self, *, user_id: str, backend: str) -> list[dict[str, Any]]:
+        """Every link in its order: {link, chosen, reason}.  Raises UnknownBackendError."""
+        config = self._config(backend)
+        reports: list[dict[str, Any]] = []
+        winner: str | None = None
+        for link in self._links:
+            found = await link.find(user_id, backend, config)
+            if found is None:
+                reason = f"nothing found; to use it: {link.hint(backend)}"
+            elif winner is not None:
+                reason = f"available, but {winner} comes first"
+            else:
+                reason = "found, and nothing that comes before it has anything"
+            reports.append({"link": link.link, "chosen": found is not None and winner is None, "reason": reason})
+            if found is not None and winner is None:
+                winner = link.link
+        return reports
+
+    def _config(self, backend: str) -> BackendConfig:
+        config = self._backends.get(backend)
+        if config is None or not config.enabled:
+            raise UnknownBackendError(f"no backend {backend!r} is enabled", backend=backend)
+        return config

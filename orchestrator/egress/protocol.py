@@ -1,0 +1,151 @@
+"""What the service and the relay say to each other: one JSON object per line over a Unix socket.  Pure.
+
+A request is ``{"id": n, "op": "...", ...}``; its answer ``{"id": n, "ok": true, ...}`` or
+``{"id": n, "ok": false, "code": "...", "error": "sentence"}``.  The first request is ``hello`` with the version.
+
+| op | request | answer |
+| --- | --- | --- |
+| hello | version | version, pid |
+| ping | | |
+| grant | grant (as ``grant_to_wire``) | |
+| revoke | run_id | traffic, or null when the run was not known |
+| granted | | runs: [run_id] |
+| stats | | runs: {run_id: traffic} |
+| shutdown | | ; the relay then ends |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from orchestrator.contract.adapter import GatewayRoute
+from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.errors import InvalidRequestError
+
+VERSION: Final = 1
+MAX_LINE: Final = 1024 * 1024
+SOCKET_PATH_MAX: Final = 107
+"""Bytes that Linux allows for the path of a Unix socket."""
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_KEY = re.compile(r"[!-~]+")
+_PREFIX = re.compile(r"/[A-Za-z0-9._~:@!$&'()*+,;=/-]*")
+_HEADERS: Final = frozenset({"x-api-key", "authorization", "x-goog-api-key"})
+
+
+@dataclass(slots=True, kw_only=True)
+class Traffic:
+    """Counts of one run."""
+
+    requests: int = 0
+    """Passed on to the provider."""
+    refusals: int = 0
+    failures: int = 0
+    """Passed on, but the provider could not be reached or broke off."""
+    bytes_up: int = 0
+    bytes_down: int = 0
+    """Bodies only."""
+
+
+def socket_name() -> str:
+    """Name of the control socket: the version is in it, so that relays of two versions can live side by side."""
+    return f"relay-v{VERSION}.sock"
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """One line."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """One line back.
+
+    Raises: InvalidRequestError when it is not a JSON object; the message quotes nothing, since a line may hold a key.
+    """
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InvalidRequestError("not a line of JSON") from None
+    if not isinstance(message, dict):
+        raise InvalidRequestError("not a JSON object")
+    return message
+
+
+def grant_to_wire(grant: GatewayGrant) -> dict[str, Any]:
+    """The grant as JSON values, the key included."""
+    return {**asdict(grant), "socket_path": str(grant.socket_path)}
+
+
+def grant_from_wire(value: object) -> GatewayGrant:
+    """The grant back, checked.
+
+    Raises: InvalidRequestError naming the field; never quoting a value.
+    """
+    try:
+        fields: dict[str, Any] = dict(value)  # type: ignore[call-overload]  # anything else raises below
+        route = fields["route"]
+        grant = GatewayGrant(
+            run_id=str(fields["run_id"]),
+            socket_path=Path(fields["socket_path"]),
+            token_sha256=str(fields["token_sha256"]),
+            route=GatewayRoute(
+                upstream=str(route["upstream"]),
+                key_headers=tuple(route["key_headers"]),
+                path_prefixes=tuple(str(prefix) for prefix in route["path_prefixes"]),
+            ),
+            api_key=str(fields["api_key"]),
+            expires_at=float(fields["expires_at"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise InvalidRequestError("the grant lacks a field or has one of the wrong type") from None
+    check_grant(grant)
+    return grant
+
+
+def check_grant(grant: GatewayGrant) -> None:
+    """Refuse a grant that cannot be honoured safely.
+
+    Raises: InvalidRequestError naming the field; never quoting the key.
+    """
+    if _RUN_ID.fullmatch(grant.run_id) is None:
+        raise InvalidRequestError("run_id is not a plain name")
+    if not grant.socket_path.is_absolute() or len(bytes(grant.socket_path)) > SOCKET_PATH_MAX:
+        raise InvalidRequestError(f"socket_path must be absolute and at most {SOCKET_PATH_MAX} bytes long")
+    if _SHA256.fullmatch(grant.token_sha256) is None:
+        raise InvalidRequestError("token_sha256 is not a SHA-256 in lower-case hex")
+    if _KEY.fullmatch(grant.api_key) is None:
+        raise InvalidRequestError("api_key is empty or has characters that may not stand in a header")
+    if not grant.route.key_headers or not _HEADERS.issuperset(grant.route.key_headers):
+        raise InvalidRequestError(f"key_headers must be among {', '.join(sorted(_HEADERS))}")
+    _check_upstream(grant.route.upstream)
+    if not grant.route.path_prefixes or not all(
+        _PREFIX.fullmatch(prefix) and ".." not in prefix and "//" not in prefix for prefix in grant.route.path_prefixes
+    ):
+        raise InvalidRequestError("path_prefixes must be plain paths that begin with a slash")
+
+
+def _check_upstream(upstream: str) -> None:
+    try:
+        parts = urlsplit(upstream)
+        good = (
+            parts.scheme in {"http", "https"}
+            and bool(parts.hostname)
+            and parts.port != 0
+            and parts.username is None
+            and parts.password is None
+            and not parts.query
+            and not parts.fragment
+            and not upstream.endswith(("/", "?", "#"))
+            and _KEY.fullmatch(upstream) is not None
+            and "\\" not in upstream
+        )
+    except ValueError:
+        good = False
+    if not good:
+        raise InvalidRequestError("upstream must be an http(s) URL without userinfo, query or trailing slash")

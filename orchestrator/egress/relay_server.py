@@ -1,0 +1,213 @@
+"""What the relay process holds: the grants, a gateway for each, and the control socket that the service talks to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.egress.gateway import RunGateway
+from orchestrator.egress.protocol import MAX_LINE, VERSION, Traffic, decode, encode, grant_from_wire
+from orchestrator.egress.sockets import Listener, same_user
+from orchestrator.egress.upstream import Limits, open_session
+from orchestrator.errors import InvalidRequestError, PodmentorError
+from orchestrator.tasks import TaskOwner
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS: Final = 1.8
+"""Bound on the whole closing; what is not done by then ends with the process."""
+RECHECK_SECONDS: Final = 30.0
+"""Longest sleep before the wall clock is looked at again, since it may have been set or the machine suspended."""
+HELLO_SECONDS: Final = 10.0
+WRITE_SECONDS: Final = 10.0
+
+
+class RelayServer:
+    """The grants, their gateways and the control socket."""
+
+    def __init__(self, *, linger: float, limits: Limits, ca_file: Path | None) -> None:
+        self._linger = linger
+        self._limits = limits
+        self._ca_file = ca_file
+        self._gateways: dict[str, RunGateway] = {}
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._tasks = TaskOwner("relay")
+        self._controllers = 0
+        self._session: aiohttp.ClientSession | None = None
+
+    def keys(self) -> list[str]:
+        """Every real key that is held now, for the log to leave out."""
+        return [gateway.grant.api_key for gateway in self._gateways.values()]
+
+    def stop(self) -> None:
+        """End soon."""
+        self._stop.set()
+        self._changed.set()
+
+    async def serve(self, listener: Listener, ready_fd: int | None) -> None:
+        """Serve until stopped or without work; everything is closed and removed on return."""
+        self._session = open_session(self._limits, self._ca_file)
+        server = await asyncio.start_unix_server(self._accept, sock=listener.sock, limit=MAX_LINE)
+        log.info("relay %d ready, protocol %d", os.getpid(), VERSION)
+        if ready_fd is not None:
+            with contextlib.suppress(OSError):  # whoever started us may be gone already
+                os.write(ready_fd, b"ready\n")
+                os.close(ready_fd)
+        try:
+            await self._keep_time()
+        finally:
+            server.close()
+            listener.remove()
+            await self._close()
+
+    async def _close(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._tasks.aclose(grace=0.5)
+                await asyncio.gather(*(gateway.aclose() for gateway in self._gateways.values()), return_exceptions=True)
+                if self._session is not None:
+                    await self._session.close()
+        log.info("relay %d ended", os.getpid())
+
+    async def _keep_time(self) -> None:
+        """End grants at their time, and the process when there is nothing to do."""
+        while not self._stop.is_set():
+            self._changed.clear()
+            now = time.time()
+            for run_id in [run for run, gateway in self._gateways.items() if gateway.grant.expires_at <= now]:
+                await self._revoke(run_id, expired_at=now)
+            if self._stop.is_set():
+                return
+            wait = min([gateway.grant.expires_at - now for gateway in self._gateways.values()], default=RECHECK_SECONDS)
+            idle = not self._gateways and self._controllers == 0
+            timeout = self._linger if idle else min(max(wait, 0.0), RECHECK_SECONDS)
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._changed.wait()
+            except TimeoutError:
+                if idle and not self._gateways and self._controllers == 0:
+                    log.info("no grants and nobody connected for %.1f s", self._linger)
+                    return
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.spawn(self._control(reader, writer), name="control")
+
+    async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._controllers += 1
+        try:
+            if same_user(writer.get_extra_info("socket")):
+                async with asyncio.timeout(HELLO_SECONDS):
+                    welcome = await self._hello(reader, writer)
+                if welcome:
+                    # Between requests the service may be silent for as long as it lives.
+                    while line := await reader.readline():
+                        await self._reply(line, writer)
+            else:
+                log.warning("a controller of another user was turned away")
+        except (OSError, ValueError, TimeoutError) as error:  # ValueError: a line over the limit
+            log.warning("a controller was dropped: %s", type(error).__name__)
+        finally:
+            self._controllers -= 1
+            self._changed.set()
+            writer.close()
+
+    async def _hello(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        try:
+            message = decode(await reader.readline())
+        except InvalidRequestError:
+            return False
+        answer: dict[str, Any] = {"id": message.get("id"), "version": VERSION, "pid": os.getpid()}
+        good = message.get("op") == "hello" and message.get("version") == VERSION
+        if good:
+            answer["ok"] = True
+        else:
+            answer |= {"ok": False, "code": "wrong_version", "error": f"this relay speaks version {VERSION}"}
+        await _send(writer, answer)
+        return good
+
+    async def _reply(self, line: bytes, writer: asyncio.StreamWriter) -> None:
+        answer: dict[str, Any] = {"id": None}
+        try:
+            message = decode(line)
+            answer["id"] = message.get("id")
+            answer |= {"ok": True, **await self._run(message)}
+        except PodmentorError as error:
+            answer |= {"ok": False, "code": error.code, "error": error.message}
+        except OSError as error:
+            answer |= {"ok": False, "code": "socket_failed", "error": f"the run's socket: {error.strerror or error}"}
+        except Exception as error:  # noqa: BLE001  # the message might quote the request, so only its kind is told
+            log.error("a request of the controller failed: %s", type(error).__name__)  # noqa: TRY400
+            answer |= {"ok": False, "code": "internal", "error": type(error).__name__}
+        await _send(writer, answer)
+
+    async def _run(self, message: dict[str, Any]) -> dict[str, Any]:
+        match message.get("op"):
+            case "ping":
+                return {}
+            case "grant":
+                await self._grant(grant_from_wire(message.get("grant")))
+                return {}
+            case "revoke":
+                traffic = await self._revoke(str(message.get("run_id")))
+                return {"traffic": None if traffic is None else asdict(traffic)}
+            case "granted":
+                return {"runs": sorted(self._gateways)}
+            case "stats":
+                return {"runs": {run: asdict(gateway.traffic) for run, gateway in self._gateways.items()}}
+            case "shutdown":
+                self.stop()
+                return {}
+            case _:
+                raise InvalidRequestError("no such op")
+
+    async def _grant(self, grant: GatewayGrant) -> None:
+        if grant.expires_at <= time.time():
+            raise InvalidRequestError("the grant has expired already")
+        assert self._session is not None
+        async with self._lock:
+            gateway = self._gateways.get(grant.run_id)
+            if gateway is not None:
+                await gateway.replace(grant)
+            else:
+                gateway = RunGateway(grant, session=self._session, limits=self._limits)
+                self._gateways[grant.run_id] = gateway
+                try:
+                    await gateway.open()
+                except OSError:
+                    del self._gateways[grant.run_id]
+                    raise
+                log.info("run %s: granted", grant.run_id)
+        self._changed.set()
+
+    async def _revoke(self, run_id: str, *, expired_at: float | None = None) -> Traffic | None:
+        async with self._lock:
+            gateway = self._gateways.get(run_id)
+            if gateway is not None and expired_at is not None:
+                if gateway.grant.expires_at > expired_at:
+                    return None  # renewed in the meantime
+                log.info("run %s: the grant's time is over", run_id)
+            if gateway is not None:
+                del self._gateways[run_id]
+                await gateway.aclose()
+        self._changed.set()
+        if gateway is None:
+            return None
+        log.info("run %s: ended, %s", run_id, asdict(gateway.traffic))
+        return gateway.traffic
+
+
+async def _send(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+    writer.write(encode(message))
+    async with asyncio.timeout(WRITE_SECONDS):
+        await writer.drain()

@@ -1,0 +1,1 @@
+"""Rootless Podman behind the Runtime contract; ``runtime.PodmanRuntime`` is the way in."""

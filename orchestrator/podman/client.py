@@ -1,0 +1,84 @@
+"""libpod calls: the right socket, the transport, and retries of what is known to pass."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, stop_after_delay
+from tenacity.wait import wait_base, wait_exponential_jitter
+
+from orchestrator.errors import RuntimeUnavailableError, SandboxError, TransientSandboxError
+from orchestrator.podman.service import PodmanService
+from orchestrator.podman.transport import Method, Reply, Transport
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 8
+RETRY_SECONDS: Final = 60.0
+"""No new attempt is begun after so long."""
+CALL_SECONDS: Final = 20.0
+
+
+class LibpodClient:
+    """Sends calls to whatever Podman service there is.  ``wait`` is the pause between attempts (for tests)."""
+
+    def __init__(self, service: PodmanService, transport: Transport, *, wait: wait_base | None = None) -> None:
+        self._service = service
+        self._transport = transport
+        self._wait = wait or wait_exponential_jitter(initial=0.05, max=2.0, jitter=0.1)
+
+    def attempts(
+        self, *also: type[SandboxError], attempts: int = ATTEMPTS, seconds: float = RETRY_SECONDS
+    ) -> AsyncRetrying:
+        """The rule for trying again: transient failures (and those given) only, bounded, the last one raised."""
+        return AsyncRetrying(
+            retry=retry_if_exception_type((TransientSandboxError, *also)),
+            stop=stop_after_attempt(attempts) | stop_after_delay(seconds),
+            wait=self._wait,
+            sleep=asyncio.sleep,
+            before_sleep=_note,
+            reraise=True,
+        )
+
+    async def once(
+        self,
+        method: Method,
+        path: str,
+        *,
+        timeout: float = CALL_SECONDS,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        """One attempt.  Raises SandboxError; a service that did not answer is looked for anew by the next call."""
+        socket = await self._service.ensure()
+        try:
+            return await self._transport.call(socket, method, path, timeout=timeout, params=params, body=body)
+        except SandboxError as error:
+            if not answered(error):
+                self._service.suspect()
+            raise
+
+    async def call(
+        self,
+        method: Method,
+        path: str,
+        *,
+        timeout: float = CALL_SECONDS,
+        params: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """A call that may be made twice without harm, tried again on transient failures."""
+        async for attempt in self.attempts():
+            with attempt:
+                return await self.once(method, path, timeout=timeout, params=params)
+        raise RuntimeUnavailableError("Podman was not asked")  # the loop above returns or raises
+
+
+def answered(error: SandboxError) -> bool:
+    """Whether Podman itself gave this error; else nobody knows whether it did what it was asked."""
+    return error.details.get("status") is not None
+
+
+def _note(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome is not None else None
+    log.info("Podman, attempt %d: %s", state.attempt_number, error)

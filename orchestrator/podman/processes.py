@@ -1,0 +1,137 @@
+"""Processes of others, held by pidfd: told apart from a reused pid, waited for without polling, ended in steps."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+log = logging.getLogger(__name__)
+
+TERM_SECONDS: Final = 5.0
+KILL_SECONDS: Final = 5.0
+
+
+def cmdline(pid: int) -> list[str]:
+    """The arguments of a process; empty when it has ended or is not ours to see."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return [part.decode(errors="replace") for part in raw.split(b"\0")[:-1]]
+
+
+def mounts_mention(pid: int, text: str) -> bool:
+    """Whether the mount table of a process has ``text`` in it (a container's has the container's id)."""
+    try:
+        return text in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace")
+    except OSError:
+        return False
+
+
+class HeldProcess:
+    """A process that cannot be mistaken for another: its pid was checked after the descriptor was opened."""
+
+    def __init__(self, pid: int, fd: int) -> None:
+        self.pid = pid
+        self._fd = fd
+
+    @classmethod
+    def open(cls, pid: int, check: Callable[[int], bool]) -> Self | None:
+        """Hold ``pid`` if it lives and ``check(pid)`` says that it is the one that is meant."""
+        if pid <= 1:
+            return None
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            return None
+        if not check(pid):
+            os.close(fd)
+            return None
+        return cls(pid, fd)
+
+    @classmethod
+    def of_child(cls, pid: int) -> Self | None:
+        """Hold a child of ours, which nothing but asyncio reaps.  (Its own ``send_signal`` would race with that.)"""
+        return cls.open(pid, lambda _: True)
+
+    def close(self) -> None:
+        """Let go of it."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def ended(self) -> None:
+        """Wait for its end, as long as it takes."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        # The descriptor may be waited for by several at once, and the loop takes one reader each.
+        fd = os.dup(self._fd)
+        try:
+            loop.add_reader(fd, _resolve, future)
+            await future
+        finally:
+            loop.remove_reader(fd)
+            os.close(fd)
+
+    async def ended_within(self, seconds: float) -> bool:
+        """Wait for its end, at most so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.ended()
+        except TimeoutError:
+            return False
+        return True
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal it; nothing happens when it has ended."""
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self._fd, number)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def end(process: HeldProcess) -> bool:
+    """TERM, 5 s, KILL, 5 s.  Whether it has ended."""
+    process.send(signal.SIGTERM)
+    if await process.ended_within(TERM_SECONDS):
+        return True
+    process.send(signal.SIGKILL)
+    return await process.ended_within(KILL_SECONDS)
+
+
+async def run(argv: Sequence[str], *, timeout: float, env: dict[str, str] | None = None) -> tuple[int, str]:
+    """Run a short-lived command and reap it: exit code and the end of what it wrote to standard error.
+
+    When the time is over, or the caller is cancelled, it is killed.  Raises TimeoutError, OSError.
+    """
+    child = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        cwd="/",
+        env=env,
+    )
+    held = HeldProcess.of_child(child.pid)
+    try:
+        async with asyncio.timeout(timeout):
+            _, errors = await child.communicate()
+    finally:
+        if held is not None:
+            with held:
+                held.send(signal.SIGKILL)
+                await asyncio.shield(child.wait())
+    return child.returncode or 0, errors.decode(errors="replace")[-500:].strip()

@@ -1,0 +1,44 @@
+"""Questions to Podman about containers and images; all may be asked again without harm."""
+
+import asyncio
+import json
+import re
+
+from orchestrator.config.models import PLAIN_NAME
+from orchestrator.contract.sandbox import IMAGE_REPOSITORY, LABEL_RUN, LABEL_SANDBOX, FoundSandbox, ImageRef
+from orchestrator.errors import ImageMissingError, RuntimeUnavailableError
+from orchestrator.podman.client import LibpodClient
+from orchestrator.podman.state import ContainerState, found_sandbox, image_ref
+from orchestrator.podman.transport import object_body
+
+
+async def container_state(client: LibpodClient, container_id: str) -> ContainerState:
+    """Raises SandboxGoneError; a service that does not answer is given some time to come back."""
+    async for attempt in client.attempts(RuntimeUnavailableError, attempts=5):
+        with attempt:
+            reply = await client.once("GET", f"/containers/{container_id}/json")
+            return await asyncio.to_thread(ContainerState.of, object_body(reply, "the container"))
+    raise RuntimeUnavailableError("Podman was not asked")  # the loop above returns or raises
+
+
+async def sandboxes(client: LibpodClient, label: str) -> list[FoundSandbox]:
+    """All containers, running or not, with a label (``name=value``)."""
+    params = {"all": "true", "filters": json.dumps({"label": [label]})}
+    reply = await client.call("GET", "/containers/json", params=params)
+    rows = reply.body if isinstance(reply.body, list) else []
+    return [found_sandbox(row, run=LABEL_RUN, sandbox=LABEL_SANDBOX) for row in rows]
+
+
+async def current_image(client: LibpodClient, backend: str) -> ImageRef:
+    """The image that the tag ``current`` of a backend points at.  Raises ImageMissingError."""
+    if not re.fullmatch(PLAIN_NAME, backend):
+        raise ImageMissingError(f"there is no image for {backend!r}: that is not the name of a backend")
+    missing = f"there is no image for {backend}: run `podmentor images build {backend}`"
+    try:
+        reply = await client.call("GET", f"/images/{IMAGE_REPOSITORY}/{backend}:current/json")
+    except ImageMissingError:
+        raise ImageMissingError(missing, backend=backend) from None
+    found = image_ref(object_body(reply, "the image"), backend)
+    if found is None:
+        raise ImageMissingError(missing, backend=backend)
+    return found

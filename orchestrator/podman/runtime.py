@@ -1,0 +1,297 @@
+"""The Runtime contract on rootless Podman (4.3 to 5.x)."""
+
+import contextlib
+import logging
+import os
+import signal as signals
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from podman.api.path_utils import get_runtime_dir
+from tenacity.wait import wait_base
+
+from orchestrator.config.models import PodmanConfig
+from orchestrator.contract.sandbox import (
+    LABEL_INSTANCE,
+    LABEL_SANDBOX,
+    FoundSandbox,
+    ImageRef,
+    Runtime,
+    SandboxExit,
+    SandboxSpec,
+    StartedSandbox,
+)
+from orchestrator.errors import (
+    ImageMissingError,
+    RuntimeUnavailableError,
+    SandboxError,
+    SandboxGoneError,
+    TransientSandboxError,
+)
+from orchestrator.podman import facts, queries, trees
+from orchestrator.podman.client import LibpodClient, answered
+from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
+from orchestrator.podman.processes import HeldProcess, mounts_mention
+from orchestrator.podman.service import PodmanService
+from orchestrator.podman.spec import HostFacts, create_payload
+from orchestrator.podman.state import ContainerState
+from orchestrator.podman.transport import Transport, object_body
+from orchestrator.podman.unbroken import Unbroken
+
+log = logging.getLogger(__name__)
+
+CREATE_SECONDS: Final = 80.0
+"""The first container of an image copies its layers for the id mapping: 12 to 30 s, when the build has not done it."""
+START_SECONDS: Final = 40.0
+REMOVE_SECONDS: Final = 30.0
+INFO_SECONDS: Final = 45.0
+PROCESS_SECONDS: Final = 10.0
+"""After the removal, until the container's processes have ended by themselves."""
+NOT_STARTED: Final = frozenset({"created", "configured", "initialized"})
+
+
+class PodmanRuntime(Runtime):
+    """Creates, watches and removes the containers of one instance."""
+
+    def __init__(
+        self,
+        *,
+        config: PodmanConfig,
+        runtime_dir: Path,
+        instance: str,
+        oci_runtime: str | None,
+        owned_roots: Sequence[Path] = (),
+        service_env: dict[str, str] | None = None,
+        user_socket: Path | None = None,
+        retry_wait: wait_base | None = None,
+    ) -> None:
+        """``owned_roots``: where ``delete_tree`` may remove.  ``service_env``: Podman's environment (see
+        ``service.podman_environment``); None hands ours on.  ``user_socket``: None looks in XDG_RUNTIME_DIR.
+        """
+        self._config = config
+        self._instance = instance
+        self._roots = tuple(owned_roots)
+        self._env = service_env
+        self._oci_runtime = oci_runtime
+        self._work = Unbroken(slots=config.start_concurrency)
+        self._transport = Transport(workers=config.start_concurrency * 2 + 4)
+        self._service = PodmanService(
+            self._transport,
+            runtime_dir=runtime_dir,
+            configured=config.socket,
+            user_socket=user_socket or Path(get_runtime_dir()) / "podman" / "podman.sock",
+            oci_runtime=oci_runtime,
+            env=service_env,
+        )
+        self._client = LibpodClient(self._service, self._transport, wait=retry_wait)
+        self._exits = ExitWatch()
+        self._conmons: dict[str, int] = {}
+        self._host = HostFacts()
+
+    @property
+    def memory_by_cgroup(self) -> bool:
+        """Whether the memory controller is there for containers (cgroup v2, delegated).  False before ``start``."""
+        return "memory" in self._host.controllers
+
+    async def start(self) -> None:
+        """Find or start the service, and learn what the machine can do.  Raises RuntimeUnavailableError."""
+        try:
+            reply = await self._client.call("GET", "/info", timeout=INFO_SECONDS)
+        except TransientSandboxError as error:
+            raise RuntimeUnavailableError(error.message) from None
+        self._host = facts.host_facts(
+            object_body(reply, "info"), oci_runtime=self._oci_runtime, kernel=os.uname().release
+        )
+        if self._config.require_cgroup_limits and (lacking := {"memory", "pids"} - self._host.controllers):
+            raise RuntimeUnavailableError(
+                f"podman.require_cgroup_limits is set, but containers cannot be limited by cgroup here (without: "
+                f"{', '.join(sorted(lacking))}): it needs cgroup v2 and `Delegate=memory pids cpu` for user@.service"
+            )
+
+    async def aclose(self) -> None:
+        """Let the clean-ups that are under way finish (bounded), then let go of the service."""
+        await self._exits.aclose()
+        await self._work.aclose()
+        await self._service.aclose()
+        self._transport.aclose()
+
+    # --- starting --------------------------------------------------------------------------------------------------
+
+    async def create(self, spec: SandboxSpec) -> str:
+        """Create the container.  Cancelled: the call is finished in the background and what it made is removed."""
+        work = self._create(spec.sandbox_id, create_payload(spec, host=self._host))
+        return await self._work.run_in_slot(work, name="create", discard=self._remove)
+
+    async def _create(self, sandbox_id: str, payload: dict[str, Any]) -> str:
+        name, unsure = payload["name"], False
+        made: str | None = None
+        try:
+            async for attempt in self._client.attempts():
+                with attempt:
+                    number = attempt.retry_state.attempt_number
+                    # A name of its own for each attempt: one that got no answer may have made a container after all.
+                    body = payload if number == 1 else {**payload, "name": f"{name}-{number}"}
+                    try:
+                        reply = await self._client.once("POST", "/containers/create", body=body, timeout=CREATE_SECONDS)
+                    except SandboxError as error:
+                        unsure = unsure or not answered(error)
+                        raise
+                    made = str(object_body(reply, "create").get("Id") or "") or None
+        except ImageMissingError as error:
+            raise ImageMissingError(error.message, image=str(payload["image"])) from None
+        finally:
+            if unsure:
+                await self._sweep(sandbox_id, keep=made)
+        if made is None:
+            raise SandboxError("Podman created no container")
+        return made
+
+    async def _sweep(self, sandbox_id: str, *, keep: str | None) -> None:
+        with contextlib.suppress(SandboxError):
+            for found in await queries.sandboxes(self._client, f"{LABEL_SANDBOX}={sandbox_id}"):
+                if found.container_id != keep:
+                    await self._remove(found.container_id)
+
+    async def start_sandbox(self, container_id: str) -> StartedSandbox:
+        """Start a created container (never one that has already run).  Cancelled: it is finished, then removed."""
+
+        async def discard(started: StartedSandbox) -> None:
+            await self._remove(started.container_id)
+
+        return await self._work.run_in_slot(self._start(container_id), name="start", discard=discard)
+
+    async def _start(self, container_id: str) -> StartedSandbox:
+        async for attempt in self._client.attempts():
+            with attempt:
+                # Podman starts an ended container anew: after a failure, look before asking again.
+                first = attempt.retry_state.attempt_number == 1
+                if first or (await self._state(container_id)).status in NOT_STARTED:
+                    await self._client.once("POST", f"/containers/{container_id}/start", timeout=START_SECONDS)
+        state = await self._state(container_id)
+        self._conmons[container_id] = state.conmon_pid
+        return StartedSandbox(container_id=container_id, conmon_pid=state.conmon_pid, init_pid=state.pid)
+
+    # --- watching --------------------------------------------------------------------------------------------------
+
+    async def attach(self, container_id: str) -> StartedSandbox | SandboxExit:
+        """Take up a container that another process started.  Raises SandboxGoneError."""
+        state = await self._state(container_id)
+        if self._conmon_lives(container_id, state):
+            self._conmons[container_id] = state.conmon_pid
+            return StartedSandbox(container_id=container_id, conmon_pid=state.conmon_pid, init_pid=state.pid)
+        return await self._truth(container_id, state)
+
+    async def wait(self, sandbox: StartedSandbox) -> SandboxExit:
+        """Until the container has ended.  ``exit_code`` None when nobody can know it."""
+        container_id, conmon_pid = sandbox.container_id, sandbox.conmon_pid
+        while (code := await self._exits.wait(container_id, conmon_pid)) == NO_CODE:
+            try:
+                state = await self._state(container_id)
+            except SandboxGoneError:
+                return SandboxExit(exit_code=None)
+            if not self._conmon_lives(container_id, state):
+                return await self._truth(container_id, state)
+            conmon_pid = state.conmon_pid
+        return SandboxExit(exit_code=code, oom_killed=code == 128 + 9 and await self._oom_killed(container_id))
+
+    async def _oom_killed(self, container_id: str) -> bool:
+        try:
+            return (await self._state(container_id)).oom_killed
+        except SandboxError:
+            return False  # the exit code is known, and that matters more
+
+    def _conmon_lives(self, container_id: str, state: ContainerState) -> bool:
+        held = self._conmon(container_id, state.conmon_pid) if state.live else None
+        if held is not None:
+            held.close()
+        return held is not None
+
+    async def _truth(self, container_id: str, state: ContainerState) -> SandboxExit:
+        """What became of a container whose conmon has ended.  One that still runs has lost its output: end it."""
+        if state.ended:
+            return SandboxExit(exit_code=state.exit_code, oom_killed=state.oom_killed)
+        if state.live:
+            log.warning("container %s has lost its conmon: killed", container_id[:12])
+            await self._kill_processes(container_id, state)
+        return SandboxExit(exit_code=None)
+
+    async def _kill_processes(self, container_id: str, state: ContainerState) -> None:
+        with contextlib.suppress(SandboxError):
+            await self._client.once("POST", f"/containers/{container_id}/kill", params={"signal": "KILL"})
+        if (init := HeldProcess.open(state.pid, lambda pid: mounts_mention(pid, container_id))) is not None:
+            with init:
+                await _ensure_end(init, seconds=0.5)
+
+    async def signal(self, container_id: str, signal: Literal["INT", "TERM", "KILL"]) -> None:
+        """Signal the container's first process; nothing happens when it has ended or is gone."""
+        try:
+            await self._client.once("POST", f"/containers/{container_id}/kill", params={"signal": signal})
+        except SandboxGoneError:
+            return
+        except SandboxError:
+            with contextlib.suppress(SandboxGoneError):
+                if (await self._state(container_id)).live:
+                    await self._client.call("POST", f"/containers/{container_id}/kill", params={"signal": signal})
+
+    # --- removing --------------------------------------------------------------------------------------------------
+
+    async def remove(self, container_id: str) -> None:
+        """Kill and remove.  When it returns neither the container nor a process of it is left."""
+        await self._work.run(self._remove(container_id), name="remove")
+
+    async def _remove(self, container_id: str) -> None:
+        held: list[HeldProcess] = []
+        try:
+            with contextlib.suppress(SandboxGoneError):
+                state = await self._state(container_id)
+                if (init := HeldProcess.open(state.pid, lambda pid: mounts_mention(pid, container_id))) is not None:
+                    held.append(init)
+                self._conmons[container_id] = state.conmon_pid or self._conmons.get(container_id, 0)
+            if (conmon := self._conmon(container_id, self._conmons.get(container_id, 0))) is not None:
+                held.append(conmon)
+            async for attempt in self._client.attempts(RuntimeUnavailableError):
+                with attempt:
+                    await self._delete(container_id)
+            for process in held:
+                await _ensure_end(process, seconds=PROCESS_SECONDS)
+            self._conmons.pop(container_id, None)
+        finally:
+            for process in held:
+                process.close()
+
+    async def _delete(self, container_id: str) -> None:
+        path = f"/containers/{container_id}"
+        with contextlib.suppress(SandboxGoneError):
+            params = {"force": "true", "timeout": "0", "v": "true"}
+            await self._client.once("DELETE", path, params=params, timeout=REMOVE_SECONDS)
+            await self._client.once("GET", f"{path}/exists")
+            raise TransientSandboxError(f"container {container_id[:12]} is still there after its removal")
+
+    async def delete_tree(self, path: Path) -> None:
+        """Remove a directory below one of ``owned_roots``.  Raises StorageError."""
+        await trees.delete_tree(path, roots=self._roots, env=self._env)
+
+    # --- asking ----------------------------------------------------------------------------------------------------
+
+    async def find(self) -> list[FoundSandbox]:
+        """All containers of this instance."""
+        return await queries.sandboxes(self._client, f"{LABEL_INSTANCE}={self._instance}")
+
+    async def image(self, backend: str) -> ImageRef:
+        """The image that ``current`` points at.  Raises ImageMissingError with the command that builds it."""
+        return await queries.current_image(self._client, backend)
+
+    async def _state(self, container_id: str) -> ContainerState:
+        return await queries.container_state(self._client, container_id)
+
+    @staticmethod
+    def _conmon(container_id: str, pid: int) -> HeldProcess | None:
+        return HeldProcess.open(pid, lambda pid: is_conmon(pid, container_id))
+
+
+async def _ensure_end(process: HeldProcess, *, seconds: float) -> None:
+    if not await process.ended_within(seconds):
+        log.warning("process %d of a removed container was still there: killed", process.pid)
+        process.send(signals.SIGKILL)
+        await process.ended_within(PROCESS_SECONDS)

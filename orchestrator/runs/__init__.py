@@ -1,0 +1,1 @@
+"""Runs: state machine, journal, pump, queue and the supervisor that drives them."""

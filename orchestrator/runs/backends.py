@@ -1,0 +1,32 @@
+"""A backend as clients see it."""
+
+from __future__ import annotations
+
+from orchestrator.contract.adapter import BackendInfo, BaseAdapter, tool_name
+from orchestrator.contract.sandbox import ImageRef
+from orchestrator.errors import AuthRequiredError, SandboxError
+from orchestrator.runs.deps import Deps
+
+
+async def describe(adapter: BaseAdapter, deps: Deps, *, user_id: str) -> BackendInfo:
+    """Image, version, abilities, and which credential this user's runs would use."""
+    image: ImageRef | None = None
+    try:
+        image = await deps.runtime.image(adapter.image or adapter.name)
+    except SandboxError:
+        image = None  # not built, or Podman does not answer: the field says so by being null
+    try:
+        link = (await deps.credentials.resolve(user_id=user_id, backend=adapter.name)).link
+        auth: dict[str, object] = {"link": link, "authenticated": True}
+    except AuthRequiredError as error:
+        auth = {"link": None, "authenticated": False, "error": error.message}
+    return BackendInfo(
+        name=adapter.name,
+        tool_name=tool_name(adapter.name),
+        image=image.image_id if image else None,
+        image_tag=image.tag if image else None,
+        cli_version=image.cli_version if image else None,
+        capabilities=adapter.capabilities,
+        default_allowed_egress=list(adapter.default_allowed_egress),
+        auth=auth,
+    )

@@ -1,0 +1,17 @@
+"""Wall-clock time as the journal writes it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from orchestrator.runs.decode import rfc3339
+
+
+def now() -> str:
+    """The present, RFC 3339 UTC with microseconds."""
+    return rfc3339(datetime.now(UTC))
+
+
+def seconds_since(ts: str) -> float:
+    """Seconds from ``ts`` until now; never negative."""
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(ts)).total_seconds())

@@ -1,0 +1,255 @@
+"""One run from admitted to finished: launch, watch the limits, end the sandbox, write the last event.
+
+A cancelled ``drive`` (the service is stopping) lets go of the sandbox and leaves it running; every other way out of it
+has removed the container, the gateway socket and the control directory before the run counts as finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Literal
+
+from orchestrator.contract.runs import RunState
+from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSandbox
+from orchestrator.errors import PodmentorError, SandboxGoneError
+from orchestrator.events import Completed, Error, ErrorReason, Status, TerminalEvent
+from orchestrator.runs import launch as launching
+from orchestrator.runs.clock import now
+from orchestrator.runs.decode import LogDecoder
+from orchestrator.runs.deps import Deps
+from orchestrator.runs.journal import Entry, clean, to_json
+from orchestrator.runs.limits_watch import LimitsWatch
+from orchestrator.runs.logtail import LogTail
+from orchestrator.runs.pump import Pump
+from orchestrator.runs.state import advance, outcome_of
+from orchestrator.runs.store import StoredRun
+from orchestrator.tasks import TaskOwner
+
+log = logging.getLogger(__name__)
+
+INTERRUPT_SECONDS = 2.0
+"""What a CLI has to report after SIGINT, before SIGKILL."""
+KILL_SECONDS = 10.0
+"""What a container has to end after SIGKILL, before it is removed by force."""
+DRAIN_SECONDS = 900.0
+"""What the pump has to read the rest of a log."""
+TEARDOWN_SECONDS = 30.0
+
+_REASONS: dict[str, ErrorReason] = {"auth_required": "auth_required", "image_missing": "image_missing"}
+
+
+class RunDriver:
+    """Drives one run."""
+
+    def __init__(self, run: StoredRun, deps: Deps) -> None:
+        self._run = run
+        self._deps = deps
+        self._id = run.record.run_id
+        self._tasks = TaskOwner(f"run {self._id[:8]}")
+        self._decoder = LogDecoder(deps.adapters[run.record.backend].parser())
+        self._watch = LimitsWatch(run.record, self._decoder)
+        self._pump = Pump(
+            run_id=self._id, decoder=self._decoder, journal=deps.journal,
+            announced=run.record.state == "running", on_progress=self._progress,
+        )  # fmt: skip
+        self._container_id = run.container_id
+        self._exit: SandboxExit | None = None
+
+    def cancel(self) -> None:
+        """End the run as cancelled; it may have been asked before."""
+        self._watch.decide("cancelled", "The run was cancelled.")
+
+    async def drive(self, adopt: FoundSandbox | Literal["gone"] | None) -> None:
+        """Do all of it.  ``adopt``: the container that an earlier service left behind, or that it is gone."""
+        try:
+            failure = await self._live(adopt)
+            await self._finish(failure)
+        finally:
+            await self._tasks.aclose()
+
+    async def _live(self, adopt: FoundSandbox | Literal["gone"] | None) -> Error | None:
+        """Up to the end of the sandbox; the error, when it failed on our side."""
+        try:
+            sandbox = await (self._adopt(adopt) if adopt is not None else self._launch())
+            if sandbox is not None:
+                await self._supervise(sandbox)
+        except PodmentorError as error:
+            return Error(
+                reason=_REASONS.get(error.code, "sandbox_failed"),
+                message=error.message,
+                details={"code": error.code, **error.details},
+            )
+        except Exception:
+            log.exception("run %s: a bug ended it", self._id)
+            return Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
+        return None
+
+    async def _launch(self) -> StartedSandbox | None:
+        """Start the sandbox, unless the run is stopped first."""
+        at = now()
+        told = self._run.record.started_at is not None  # an earlier service died while it was starting this run
+        entries = [] if told else [Entry(at, "orchestrator", Status(phase="starting"))]
+        await self._pump.append(entries, {"state": advance(self._run.record.state, "admitted"), "started_at": at})
+        self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
+        self._watch.started(self._run.record)
+        self._tasks.spawn(self._watch.clock(self._pump), name="clock")
+        task = self._tasks.spawn(launching.launch(self._run, self._deps), name="launch")
+        await self._first(task)
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError, PodmentorError):
+                await asyncio.wait_for(task, TEARDOWN_SECONDS)
+            return None
+        sandbox = task.result()
+        self._container_id = sandbox.container_id
+        return sandbox
+
+    async def _adopt(self, found: FoundSandbox | Literal["gone"]) -> StartedSandbox | None:
+        """Take up a sandbox that runs or has ended; its gateway is opened again in case the relay is new."""
+        self._watch.started(self._run.record)
+        self._tasks.spawn(self._watch.clock(self._pump), name="clock")
+        if self._run.cancel_requested:
+            self.cancel()
+        if self._run.token_sha256 is not None:
+            try:
+                record = self._run.record
+                credential = await self._deps.credentials.resolve(user_id=record.user_id, backend=record.backend)
+                await launching.grant(self._run, self._deps, credential, self._run.token_sha256)
+            except PodmentorError as error:
+                log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)
+        self._exit = SandboxExit(exit_code=None)
+        if found != "gone":
+            self._container_id = found.container_id
+            with suppress(SandboxGoneError):
+                state = await self._deps.runtime.attach(found.container_id)
+                if isinstance(state, StartedSandbox):
+                    return state
+                self._exit = state
+        tail = self._deps.watcher.tail(self._deps.paths.log_path(self._id), offset=0)
+        await self._drain(tail, self._tasks.spawn(self._pump.run(tail), name="pump"))
+        return None
+
+    async def _supervise(self, sandbox: StartedSandbox) -> None:
+        """Until the sandbox has ended and its log is in the journal."""
+        tail = self._deps.watcher.tail(self._deps.paths.log_path(self._id), offset=0)
+        pump = self._tasks.spawn(self._pump.run(tail), name="pump")
+        by_cgroup = self._deps.runtime.memory_by_cgroup
+        self._tasks.spawn(self._watch.measure(sandbox, self._deps.processes, by_cgroup=by_cgroup), name="memory")
+        ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait")
+        await self._first(ended)
+        if not ended.done():
+            await self._end_sandbox(sandbox, ended)
+        self._exit = ended.result() if ended.done() and not ended.cancelled() else SandboxExit(exit_code=None)
+        await self._drain(tail, pump)
+
+    async def _first(self, task: asyncio.Task[Any]) -> None:
+        """Until ``task`` is done or the run must stop."""
+        stop = self._tasks.spawn(self._watch.stop.wait(), name="stop")
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+
+    async def _end_sandbox(self, sandbox: StartedSandbox, ended: asyncio.Task[SandboxExit]) -> None:
+        """Ask (SIGINT lets the CLI report), then kill: the whole container, since a CLI leaves its tools alive."""
+        runtime = self._deps.runtime
+        if self._watch.polite:
+            await runtime.signal(sandbox.container_id, "INT")
+            await asyncio.wait({ended}, timeout=INTERRUPT_SECONDS)
+        if not ended.done():
+            await runtime.signal(sandbox.container_id, "KILL")
+            await asyncio.wait({ended}, timeout=KILL_SECONDS)
+        if not ended.done():
+            await runtime.remove(sandbox.container_id)
+            await asyncio.wait({ended}, timeout=KILL_SECONDS)
+
+    async def _drain(self, tail: LogTail, pump: asyncio.Task[None]) -> None:
+        """Let the pump read the log to its end."""
+        tail.finish()
+        try:
+            await asyncio.wait_for(asyncio.shield(pump), DRAIN_SECONDS)
+        finally:
+            self._deps.watcher.release(tail)
+
+    def _progress(self) -> None:
+        self._watch.progressed()
+
+    async def _finish(self, failure: Error | None) -> None:
+        """Remove what the run had, then write its last event."""
+        said = self._decoder.terminal
+        entries = self._pump.closing(None if self._exit is None else self._exit.exit_code)
+        last = entries.pop()
+        if not isinstance(said, Completed) and (verdict := failure or self._verdict(said)) is not None:
+            last = Entry(now(), "orchestrator", self._with_agents_word(verdict, last.event))
+        await self._teardown()
+        if self._pump.session_id is not None and self._pump.conversed:
+            await self._deps.store.set_session(self._run.record.subagent_id, self._pump.session_id)
+        assert isinstance(last.event, Completed | Error)
+        await self._pump.append([*entries, last], self._columns(last.event))
+
+    def _verdict(self, said: TerminalEvent | None) -> Error | None:
+        """Why the run ended, when that is ours to say and not the CLI's."""
+        if self._watch.verdict is not None or self._exit is None:
+            return self._watch.verdict
+        if (killed := self._watch.out_of_memory(self._exit)) is not None:
+            return killed
+        if self._exit.exit_code is None and said is None:
+            return Error(
+                reason="lost",
+                message="The sandbox vanished (a restart of the machine, or somebody removed it); what the agent "
+                "printed until then is kept, and the subagent can be continued.",
+            )
+        return None
+
+    @staticmethod
+    def _with_agents_word(verdict: Error, said: object) -> Error:
+        """The orchestrator's error, with what the CLI itself had to say about its end."""
+        if not isinstance(said, Error) or said.reason == "lost":
+            return verdict
+        return replace(verdict, details={**verdict.details, "agent_error": said.message})
+
+    def _state(self) -> RunState:
+        return "running" if self._pump.announced else "starting"
+
+    def _columns(self, last: TerminalEvent) -> dict[str, object]:
+        usage: dict[str, Any] = {**self._watch.usage(), "output_bytes": self._decoder.output_bytes}
+        columns: dict[str, object] = {
+            "state": advance(self._state(), "ended"),
+            "outcome": outcome_of(last),
+            "finished_at": now(),
+            "exit_code": None if self._exit is None else self._exit.exit_code,
+        }
+        match last:
+            case Completed():
+                usage |= {"tokens": last.tokens.to_dict(), "cost_usd": last.cost_usd, "turns": last.turns}
+                columns["final_text"] = clean(last.final_text)
+            case Error():
+                usage |= {k: v for k, v in last.details.items() if k in {"tokens", "cost_usd", "turns"}}
+                columns["error"] = to_json(last.data())
+        columns["usage"] = to_json(usage)
+        return columns
+
+    async def _teardown(self) -> None:
+        """Container, gateway, control directory: each is tried, whatever became of the others; a failure is logged
+        and left to the sweep at the next start."""
+        for what, step in (
+            ("container", self._remove_container),
+            ("gateway", lambda: self._deps.relay.revoke(self._id)),
+            ("control directory", lambda: self._deps.workspaces.remove_control_dir(self._id)),
+        ):
+            try:
+                async with asyncio.timeout(TEARDOWN_SECONDS):
+                    await step()
+            except (PodmentorError, TimeoutError, OSError):
+                log.exception("run %s: the %s could not be removed", self._id, what)
+
+    async def _remove_container(self) -> None:
+        found = [self._container_id] if self._container_id else []
+        if not found and self._run.record.started_at is not None:
+            found = [box.container_id for box in await self._deps.runtime.find() if box.run_id == self._id]
+        for container_id in found:
+            with suppress(SandboxGoneError):
+                await self._deps.runtime.remove(container_id)
+        if (sandbox_id := (await self._deps.store.run(self._id)).record.sandbox_id) is not None:
+            await self._deps.store.update_sandbox(sandbox_id, ended=True)

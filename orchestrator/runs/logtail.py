@@ -1,0 +1,105 @@
+"""Follows the logs that conmon writes, woken by inotify: no polling, one descriptor for all runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from asyncinotify import Inotify, Mask, Watch
+
+from orchestrator.tasks import TaskOwner
+
+CHUNK = 64 * 1024
+"""Bytes per read: small enough that parsing one chunk does not hold up the other runs."""
+
+
+class LogTail:
+    """Reads one log from ``offset``; made by ``LogWatcher.tail``."""
+
+    def __init__(self, path: Path, offset: int, executor: ThreadPoolExecutor) -> None:
+        self.path = path
+        self._offset = offset
+        self._executor = executor
+        self._written = asyncio.Event()
+        self._complete = False
+
+    def wake(self) -> None:
+        """The file has grown (or may have)."""
+        self._written.set()
+
+    def finish(self) -> None:
+        """Nothing more will be written: end after what is there."""
+        self._complete = True
+        self._written.set()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The bytes of the log as they come, until ``finish`` was called and the end is reached."""
+        loop = asyncio.get_running_loop()
+        descriptor = await loop.run_in_executor(
+            self._executor, lambda: os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        )
+        try:
+            while True:
+                self._written.clear()
+                complete = self._complete
+                chunk = await loop.run_in_executor(self._executor, os.pread, descriptor, CHUNK, self._offset)
+                if chunk:
+                    self._offset += len(chunk)
+                    yield chunk
+                elif complete:
+                    return
+                else:
+                    await self._written.wait()
+        finally:
+            os.close(descriptor)
+
+
+class LogWatcher:
+    """The one inotify descriptor; an async context manager."""
+
+    def __init__(self) -> None:
+        self._tasks = TaskOwner("logs")
+        self._inotify = Inotify()
+        self._tails: dict[Watch, LogTail] = {}
+        self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log")
+
+    async def __aenter__(self) -> Self:
+        self._inotify.__enter__()
+        self._tasks.spawn(self._dispatch(), name="inotify")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.aclose()
+        self._inotify.__exit__(kind, error, trace)
+        self._executor.shutdown(wait=False)
+
+    async def _dispatch(self) -> None:
+        async for event in self._inotify:
+            if event.mask & Mask.Q_OVERFLOW:
+                for tail in self._tails.values():
+                    tail.wake()
+            elif event.watch is not None and (found := self._tails.get(event.watch)) is not None:
+                found.wake()
+
+    def tail(self, path: Path, *, offset: int = 0) -> LogTail:
+        """Follow ``path`` (it must exist) from ``offset``; give it back with ``release``."""
+        tail = LogTail(path, offset, self._executor)
+        watch = self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)
+        self._tails[watch] = tail
+        return tail
+
+    def release(self, tail: LogTail) -> None:
+        """Stop watching for this tail."""
+        for watch, known in list(self._tails.items()):
+            if known is tail:
+                del self._tails[watch]
+                with suppress(OSError):  # the kernel dropped it with the file
+                    self._inotify.rm_watch(watch)

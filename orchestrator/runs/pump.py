@@ -1,0 +1,83 @@
+"""Log to journal: reads a sandbox's log as it grows, decodes it, appends what is new.
+
+What a service before this one has journalled is skipped by count: the decoder is deterministic, so the first N events
+of a re-read log are the first N in the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from orchestrator.errors import StorageError
+from orchestrator.events import MessageDelta, SessionStarted, Status, ToolUse
+from orchestrator.runs.clock import now
+from orchestrator.runs.decode import LogDecoder, Stamped
+from orchestrator.runs.journal import Entry, Journal
+from orchestrator.runs.logtail import LogTail
+from orchestrator.runs.state import advance
+
+log = logging.getLogger(__name__)
+
+
+class Pump:
+    """One run's way from log to journal.  ``on_progress`` is called after every chunk."""
+
+    def __init__(
+        self, *, run_id: str, decoder: LogDecoder, journal: Journal, announced: bool, on_progress: Callable[[], None]
+    ) -> None:
+        self._run_id = run_id
+        self._decoder = decoder
+        self._journal = journal
+        self.announced = announced
+        self._on_progress = on_progress
+        self._skip = 0
+        self.last_output = asyncio.get_running_loop().time()
+        """Loop time of the last bytes."""
+        self.session_id: str | None = None
+        self.conversed = False
+        """Whether the agent has said or done anything: only then is there a session worth resuming."""
+
+    async def run(self, tail: LogTail) -> None:
+        """Work until the tail ends."""
+        self._skip = await self._journal.agent_events(self._run_id)
+        async for chunk in tail.chunks():
+            stamped = self._decoder.feed(chunk)
+            self.last_output = asyncio.get_running_loop().time()
+            update: dict[str, object] = {}
+            entries = self._fresh(stamped)
+            if self._decoder.has_output and not self.announced:
+                self.announced = True
+                update["state"] = advance("starting", "first_output")
+                entries.insert(0, Entry(now(), "orchestrator", Status(phase="running")))
+            if entries:
+                await self.append(entries, update)
+            self._on_progress()
+
+    def closing(self, exit_code: int | None) -> list[Entry]:
+        """The last entries; the terminal one is the last.  Nothing is appended here."""
+        return self._fresh(self._decoder.close(exit_code))
+
+    async def append(self, entries: Sequence[Entry], update: Mapping[str, object] | None = None) -> None:
+        """Append, and try again for as long as it takes when the disk is full: the log still has everything."""
+        pause = 0.5
+        while True:
+            try:
+                await self._journal.append(self._run_id, entries, update)
+            except StorageError as error:
+                log.warning("run %s: %s; trying again in %.1f s", self._run_id, error.message, pause)
+                await asyncio.sleep(pause)
+                pause = min(5.0, pause * 2)
+            else:
+                return
+
+    def _fresh(self, stamped: list[Stamped]) -> list[Entry]:
+        for _, event in stamped:
+            if isinstance(event, SessionStarted):
+                self.session_id = event.session_id
+            elif isinstance(event, MessageDelta | ToolUse):
+                self.conversed = True
+        skipped = min(self._skip, len(stamped))
+        self._skip -= skipped
+        return [Entry(ts or now(), "agent", event) for ts, event in stamped[skipped:]]

@@ -1,0 +1,207 @@
+"""The ``RunService``: checks what callers ask, keeps users apart, and hands the rest to the supervisor."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.runs import FileChange, RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
+from orchestrator.events import EventRecord
+from orchestrator.runs.backends import describe
+from orchestrator.runs.deps import Deps
+from orchestrator.runs.limits import resolve_limits
+from orchestrator.runs.store import NewRun, StoredRun
+from orchestrator.runs.supervisor import Supervisor
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class Runs:
+    """See ``orchestrator.contract.runs.RunService`` for what each method promises."""
+
+    def __init__(self, deps: Deps, supervisor: Supervisor) -> None:
+        self._deps = deps
+        self._supervisor = supervisor
+
+    async def submit(self, request: RunRequest) -> RunRecord:
+        """Accept a run."""
+        self._supervisor.check_accepting()
+        if request.backend not in self._deps.adapters:
+            known = ", ".join(sorted(self._deps.adapters)) or "none"
+            raise UnknownBackendError(f"there is no backend {request.backend!r}; enabled: {known}")
+        new = await self._new_run(request)
+        stored = await self._deps.store.insert_run(new)
+        if stored.record.run_id == new.run_id:
+            await self._supervisor.enqueue(stored)
+            stored = await self._deps.store.run(new.run_id)
+        return self._seen(stored)
+
+    async def _new_run(self, request: RunRequest) -> NewRun:
+        config = self._deps.config
+        if not request.query.strip():
+            raise InvalidRequestError("the query is empty; say what the agent should do")
+        repo, source = self._repo(request)
+        workspace = request.workspace or "overlay"
+        if request.subagent_id is not None:
+            before = await self.get_subagent(request.subagent_id, user_id=request.user_id)
+            source, repo, workspace = await self._continued(before, request, source)
+        return NewRun(
+            run_id=uuid.uuid4().hex, subagent_id=request.subagent_id or uuid.uuid4().hex,
+            new_subagent=request.subagent_id is None, user_id=request.user_id, backend=request.backend,
+            query=request.query, tier=self._tier(request), repo=repo, source_path=source, workspace=workspace,
+            limits=resolve_limits(config, request.backend, request.limits), metadata=request.metadata,
+            idempotency_key=request.idempotency_key, request_sha256=_fingerprint(request),
+        )  # fmt: skip
+
+    def _repo(self, request: RunRequest) -> tuple[str | None, Path | None]:
+        if request.workspace == "direct" and not request.privileged:
+            raise ForbiddenError("workspace mode `direct` edits the repo in place; only an admin may ask for it")
+        if request.repo_path is not None:
+            return str(request.repo_path), request.repo_path
+        if request.repo is None:
+            return None, None
+        if (path := self._deps.config.repos.get(request.repo)) is None:
+            known = ", ".join(sorted(self._deps.config.repos)) or "none"
+            raise NotFoundError(f"there is no repo {request.repo!r} in the configuration; known: {known}")
+        return request.repo, path
+
+    async def _continued(
+        self, before: SubagentRecord, request: RunRequest, source: Path | None
+    ) -> tuple[Path | None, str | None, Literal["overlay", "direct", "readonly"]]:
+        """A following run works where the conversation has always worked."""
+        if before.backend != request.backend:
+            raise InvalidRequestError(
+                f"subagent {before.subagent_id} belongs to {before.backend}, not to {request.backend}"
+            )
+        kept = await self._deps.store.source_of(before.subagent_id)
+        if source is not None and source != kept:
+            raise InvalidRequestError(
+                f"subagent {before.subagent_id} works on {before.repo or 'an empty workspace'}; leave the repo out, or "
+                "begin a new conversation for another one"
+            )
+        if request.workspace not in {None, before.workspace}:
+            raise InvalidRequestError(f"the workspace mode of this subagent is {before.workspace} and stays so")
+        return kept, before.repo, before.workspace
+
+    def _tier(self, request: RunRequest) -> Literal[0, 1]:
+        default = self._deps.config.external_agent.default_sandbox_tier
+        tier = default if request.tier is None else request.tier
+        if tier < default and not request.privileged:
+            raise ForbiddenError(f"the configured sandbox tier is {default}; only an admin may lower it")
+        return tier
+
+    def _seen(self, run: StoredRun) -> RunRecord:
+        return replace(run.record, queue_position=self._supervisor.position(run.record.run_id))
+
+    async def _own(self, run_id: str, user_id: str | None) -> StoredRun:
+        if _ID.fullmatch(run_id):
+            run = await self._deps.store.run(run_id)
+            if user_id is None or run.record.user_id == user_id:
+                return run
+        raise NotFoundError(f"there is no run {run_id}")
+
+    async def get(self, run_id: str, *, user_id: str | None) -> RunRecord:
+        """One run."""
+        return self._seen(await self._own(run_id, user_id))
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRecord]:
+        """A page of runs."""
+        runs = await self._deps.store.list_runs(wanted)
+        return [replace(run, queue_position=self._supervisor.position(run.run_id)) for run in runs]
+
+    async def cancel(self, run_id: str, *, user_id: str | None) -> RunRecord:
+        """Ask for the end."""
+        run = await self._own(run_id, user_id)
+        if run.record.state != "finished":
+            await self._supervisor.cancel(run_id)
+            run = await self._deps.store.run(run_id)
+        return self._seen(run)
+
+    async def events(
+        self, run_id: str, *, user_id: str | None, after: int = 0, follow: bool = True
+    ) -> AsyncIterator[EventRecord]:
+        """Journalled events, and those to come."""
+        await self._own(run_id, user_id)
+        async with aclosing(self._deps.journal.follow(run_id, after=after, follow=follow)) as records:
+            async for record in records:
+                yield record
+
+    async def wait(self, run_id: str, *, user_id: str | None, timeout: float | None) -> RunRecord:
+        """The run once it is finished."""
+        run = await self._deps.journal.until(
+            run_id, timeout, lambda: self._own(run_id, user_id), lambda run: run.record.state == "finished"
+        )
+        return self._seen(run)
+
+    async def log_path(self, run_id: str, *, user_id: str | None) -> Path:
+        """The run's raw log."""
+        await self._own(run_id, user_id)
+        path = self._deps.paths.log_path(run_id)
+        if not path.exists():
+            raise NotFoundError(f"run {run_id} has no log: its sandbox was never started")
+        return path
+
+    async def list_subagents(self, *, user_id: str | None) -> list[SubagentRecord]:
+        """All conversations."""
+        return await self._deps.store.subagents(user_id=user_id)
+
+    async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
+        """One conversation."""
+        if _ID.fullmatch(subagent_id):
+            for found in await self._deps.store.subagents(user_id=user_id, subagent_id=subagent_id):
+                return found
+        raise NotFoundError(f"there is no subagent {subagent_id}")
+
+    async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
+        """Remove a conversation with everything that belongs to it."""
+        found = await self.get_subagent(subagent_id, user_id=user_id)
+        if found.busy:
+            raise ConflictError(f"subagent {subagent_id} has a run that is not finished; cancel it first")
+        await self._deps.workspaces.discard(subagent_id)
+        for run_id in found.run_ids:
+            await self._deps.runtime.delete_tree(self._deps.paths.run_dir(run_id))
+        await self._deps.store.delete_subagent(subagent_id)
+
+    async def changes(self, subagent_id: str, *, user_id: str | None) -> list[FileChange]:
+        """What the conversation has changed."""
+        mount = await self._mount(subagent_id, user_id)
+        return await self._deps.workspaces.list_changes(mount)
+
+    async def patch(self, subagent_id: str, *, user_id: str | None) -> bytes:
+        """The same as a patch."""
+        mount = await self._mount(subagent_id, user_id)
+        return await self._deps.workspaces.unified_patch(mount)
+
+    async def _mount(self, subagent_id: str, user_id: str | None) -> Any:
+        found = await self.get_subagent(subagent_id, user_id=user_id)
+        source = await self._deps.store.source_of(subagent_id)
+        return self._deps.workspaces.mount_of(subagent_id=subagent_id, source=source, mode=found.workspace)
+
+    async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
+        """The enabled backends."""
+        return [
+            await describe(adapter, self._deps, user_id=user_id or "local") for adapter in self._deps.adapters.values()
+        ]
+
+    def readiness(self) -> Mapping[str, Any]:
+        """Whether runs are taken, and how many there are."""
+        return {
+            "ready": self._supervisor.accepting,
+            "memory_enforcement": "cgroup" if self._deps.runtime.memory_by_cgroup else "watchdog",
+            **self._supervisor.counts(),
+        }
+
+
+def _fingerprint(request: RunRequest) -> str:
+    """What must be the same for an idempotency key to mean the same request."""
+    body = asdict(replace(request, idempotency_key=None, metadata=dict(request.metadata)))
+    return hashlib.sha256(json.dumps(body, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,193 @@
+"""All runs of this service: admits them, drives them, takes over at start what an earlier service left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Literal
+
+from orchestrator.contract.sandbox import FoundSandbox
+from orchestrator.errors import PodmentorError, QueueFullError, ShuttingDownError
+from orchestrator.events import Error, Status
+from orchestrator.runs.clock import now
+from orchestrator.runs.deps import Deps
+from orchestrator.runs.driver import RunDriver
+from orchestrator.runs.journal import Entry, to_json
+from orchestrator.runs.line import Line, Waiting
+from orchestrator.runs.state import advance
+from orchestrator.runs.store import StoredRun
+from orchestrator.tasks import TaskOwner
+
+log = logging.getLogger(__name__)
+
+POSITIONS_TOLD = 16
+"""Places at the front of the line whose changes are events; all see theirs in the run's record."""
+
+
+class Supervisor:
+    """Owns the line and one driver per admitted run."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._tasks = TaskOwner("supervisor")
+        self._line = Line(max_concurrent=deps.config.runs.max_concurrent, on_admit=self._admit)
+        self._drivers: dict[str, RunDriver] = {}
+        self._told: dict[str, int] = {}
+        self._accepting = False
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    async def start(self) -> None:
+        """Sweep what a crash left, take over what still runs, queue what waited."""
+        deps = self._deps
+        boxes = {box.run_id: box for box in await deps.runtime.find()}
+        runs = await deps.store.unfinished()
+        unfinished = {run.record.run_id for run in runs}
+        for run_id, box in boxes.items():
+            if run_id not in unfinished:
+                log.info("removing the container of the finished run %s", run_id)
+                await deps.runtime.remove(box.container_id)
+        for run_id in await deps.workspaces.stale_control_dirs(unfinished):
+            await deps.workspaces.remove_control_dir(run_id)
+        for run_id in await deps.relay.granted() - unfinished:
+            await deps.relay.revoke(run_id)
+        for run in reversed(runs):  # those that had been admitted go to the front again, in their order
+            await self._resume(run, boxes.get(run.record.run_id))
+        self._accepting = True
+        self._line.admit()
+        self._tell_positions()
+
+    async def _resume(self, run: StoredRun, box: FoundSandbox | None) -> None:
+        record = run.record
+        entry = Waiting(record.run_id, record.subagent_id)
+        if record.backend not in self._deps.adapters:
+            await self._end_waiting(record.run_id, Error(
+                reason="sandbox_failed", message=f"The backend {record.backend} is no longer enabled."))  # fmt: skip
+            if box is not None:
+                await self._deps.runtime.remove(box.container_id)
+        elif record.state == "queued":
+            if run.cancel_requested:
+                await self._end_waiting(record.run_id, Error(reason="cancelled", message="The run was cancelled."))
+                return
+            if record.last_seq == 0:
+                await self._append_status(record.run_id, 0)
+            self._line.join(entry, first=True)
+        elif box is not None and box.state in {"running", "exited"}:
+            self._take_over(run, entry, box)
+        elif record.state == "running":
+            self._take_over(run, entry, "gone")
+        else:  # it was being started: nothing of it has happened yet
+            if box is not None:
+                await self._deps.runtime.remove(box.container_id)
+            await self._deps.store.update_run(record.run_id, state=advance(record.state, "requeued"))
+            self._line.join(entry, first=True)
+
+    def _take_over(self, run: StoredRun, entry: Waiting, box: FoundSandbox | Literal["gone"]) -> None:
+        self._line.adopt(entry)
+        self._quiet.clear()
+        driver = RunDriver(run, self._deps)
+        self._drivers[entry.run_id] = driver
+        self._tasks.spawn(self._drive(entry.run_id, driver, box), name=f"run {entry.run_id[:8]}")
+
+    def check_accepting(self) -> None:
+        """Raises ShuttingDownError, QueueFullError."""
+        if not self._accepting:
+            raise ShuttingDownError("the service is stopping and takes no more runs; try again when it is back")
+        if len(self._line.waiting) >= self._deps.config.runs.max_queued:
+            raise QueueFullError(f"{len(self._line.waiting)} runs are waiting already; try again later", retry_after=5)
+
+    async def enqueue(self, run: StoredRun) -> None:
+        """Put a stored run into the line; its first event tells its place."""
+        record = run.record
+        ahead = len(self._line.waiting)
+        self._told[record.run_id] = ahead
+        await self._append_status(record.run_id, ahead)
+        self._line.join(Waiting(record.run_id, record.subagent_id))
+        self._line.admit()
+        self._tell_positions()
+
+    def _admit(self, entry: Waiting) -> None:
+        self._told.pop(entry.run_id, None)
+        self._quiet.clear()
+        self._tasks.spawn(self._start(entry), name=f"run {entry.run_id[:8]}")
+        self._tell_positions()
+
+    async def _start(self, entry: Waiting) -> None:
+        try:
+            run = await self._deps.store.run(entry.run_id)
+            driver = RunDriver(run, self._deps)
+            self._drivers[entry.run_id] = driver
+            if run.cancel_requested:
+                driver.cancel()
+        except PodmentorError:
+            self._left(entry.run_id)
+            raise
+        await self._drive(entry.run_id, driver, None)
+
+    async def _drive(self, run_id: str, driver: RunDriver, adopt: FoundSandbox | Literal["gone"] | None) -> None:
+        try:
+            await driver.drive(adopt)
+        finally:
+            self._drivers.pop(run_id, None)
+            self._left(run_id)
+
+    def _left(self, run_id: str) -> None:
+        self._line.done(run_id)
+        self._tell_positions()
+        if not self._line.active:
+            self._quiet.set()
+
+    async def cancel(self, run_id: str) -> None:
+        """End a run that has not finished, wherever it is."""
+        await self._deps.store.update_run(run_id, cancel_requested=1)
+        if self._line.leave(run_id):
+            self._told.pop(run_id, None)
+            await self._end_waiting(run_id, Error(reason="cancelled", message="The run was cancelled before it began."))
+            self._tell_positions()
+        elif (driver := self._drivers.get(run_id)) is not None:
+            driver.cancel()
+
+    async def _end_waiting(self, run_id: str, error: Error) -> None:
+        await self._deps.journal.append(
+            run_id,
+            [Entry(now(), "orchestrator", error)],
+            {
+                "state": "finished",
+                "outcome": "cancelled" if error.reason == "cancelled" else "failed",
+                "error": to_json(error.data()),
+                "finished_at": now(),
+            },
+        )
+
+    def _tell_positions(self) -> None:
+        """Journal the new places of those at the front."""
+        for entry in self._line.waiting[:POSITIONS_TOLD]:
+            place = self._line.position(entry.run_id)
+            if place is not None and self._told.get(entry.run_id) != place:
+                self._told[entry.run_id] = place
+                self._tasks.spawn(self._append_status(entry.run_id, place), name="position")
+
+    async def _append_status(self, run_id: str, ahead: int) -> None:
+        status = Status(phase="queued", info={"position": ahead})
+        await self._deps.journal.append(run_id, [Entry(now(), "orchestrator", status)], when="queued")
+
+    def position(self, run_id: str) -> int | None:
+        """How many runs are ahead of a waiting one."""
+        return self._line.position(run_id)
+
+    def counts(self) -> dict[str, int]:
+        """How many wait and run."""
+        return {"queued": len(self._line.waiting), "running": len(self._line.active)}
+
+    @property
+    def accepting(self) -> bool:
+        """Whether new runs are taken."""
+        return self._accepting
+
+    async def stop(self, *, drain: bool) -> None:
+        """Take no more runs.  ``drain``: wait for those admitted; else let go of them, their containers go on."""
+        self._accepting = False
+        self._line.close()
+        if drain:
+            await self._quiet.wait()  # bounded: every admitted run has a wall clock
+        await self._tasks.aclose(grace=10.0)

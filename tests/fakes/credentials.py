@@ -1,0 +1,23 @@
+"""One key for everybody, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.contract.credentials import Resolved
+from orchestrator.errors import AuthRequiredError
+
+
+class FakeCredentials:
+    """Implements ``Credentialing``."""
+
+    def __init__(self, api_key: str | None = "real-key") -> None:
+        self.api_key = api_key
+
+    async def resolve(self, *, user_id: str, backend: str) -> Resolved:
+        if self.api_key is None:
+            raise AuthRequiredError(f"there is no key for {backend}; set api_key in podmentor.yaml")
+        return Resolved(link="technical_user", api_key=self.api_key)
+
+    async def explain(self, *, user_id: str, backend: str) -> list[dict[str, Any]]:
+        return [{"link": "technical_user", "chosen": self.api_key is not None}]

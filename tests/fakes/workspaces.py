@@ -1,0 +1,59 @@
+"""Workspaces as plain directories; overlays are only named, never mounted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.config.models import Paths
+from orchestrator.contract.runs import FileChange
+from orchestrator.contract.sandbox import WorkspaceMount
+from orchestrator.contract.workspace import Prepared
+
+
+class FakeWorkspaces:
+    """Implements ``Workspaces``."""
+
+    def __init__(self, paths: Paths) -> None:
+        self.paths = paths
+        self.discarded: list[str] = []
+
+    async def prepare(
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+    ) -> Prepared:
+        root = self.paths.subagent_dir(subagent_id)
+        for name in ("home", "upper", "work", "empty"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        return Prepared(mount=self.mount_of(subagent_id=subagent_id, source=source, mode=mode), home=root / "home")
+
+    def mount_of(
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+    ) -> WorkspaceMount:
+        root = self.paths.subagent_dir(subagent_id)
+        return WorkspaceMount(mode=mode, source=source or root / "empty", upper=root / "upper", work=root / "work")
+
+    async def discard(self, subagent_id: str) -> None:
+        self.discarded.append(subagent_id)
+
+    async def make_control_dir(self, run_id: str, prompt: str) -> Path:
+        path = self.paths.control_dir(run_id)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "prompt").write_text(prompt)
+        return path
+
+    async def remove_control_dir(self, run_id: str) -> None:
+        path = self.paths.control_dir(run_id)
+        if path.exists():
+            (path / "prompt").unlink(missing_ok=True)
+            path.rmdir()
+
+    async def stale_control_dirs(self, active: set[str]) -> list[str]:
+        if not self.paths.runtime_dir.exists():
+            return []
+        return [entry.name for entry in self.paths.runtime_dir.iterdir() if entry.name not in active]
+
+    async def list_changes(self, mount: WorkspaceMount) -> list[FileChange]:
+        return []
+
+    async def unified_patch(self, mount: WorkspaceMount) -> bytes:
+        return b""

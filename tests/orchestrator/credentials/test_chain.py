@@ -1,0 +1,109 @@
+"""C19: which credential a run gets, and what is said when there is none."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from orchestrator.config.models import BackendConfig
+from orchestrator.contract.credentials import LinkName, Resolved
+from orchestrator.credentials import CredentialChain, TechnicalUser
+from orchestrator.errors import AuthRequiredError, UnknownBackendError
+
+SECRET = "sk-ant-very-secret"
+BACKENDS = {
+    "claude-code": BackendConfig(api_key=SecretStr(SECRET), extra_env={"TOKEN": SECRET}),
+    "codex": BackendConfig(),
+    "gemini": BackendConfig(api_key=SecretStr("  ")),
+    "my-own": BackendConfig(),
+    "off": BackendConfig(enabled=False, api_key=SecretStr(SECRET)),
+}
+
+
+class FakeLink:
+    """Has a credential for the users in ``users``."""
+
+    def __init__(self, link: LinkName, users: set[str], home: Path | None = None) -> None:
+        self.link = link
+        self._users = users
+        self._home = home
+
+    async def find(self, user_id: str, backend: str, config: BackendConfig) -> Resolved | None:
+        if user_id not in self._users:
+            return None
+        key = None if self._home else f"{self.link}-key"
+        return Resolved(link=self.link, home=self._home, api_key=key)
+
+    def hint(self, backend: str) -> str:
+        return f"bring a {self.link} for {backend}"
+
+
+def chain() -> CredentialChain:
+    key = FakeLink("byo_key", {"ann", "bob"})
+    subscription = FakeLink("byo_subscription", {"ann"}, Path("/homes/ann"))
+    return CredentialChain([TechnicalUser(), key, subscription], BACKENDS)
+
+
+@pytest.mark.parametrize(("user", "link"), [("ann", "byo_subscription"), ("bob", "byo_key"), ("eve", "technical_user")])
+async def test_c19_subscription_then_own_key_then_technical_user(user: str, link: str) -> None:
+    assert (await chain().resolve(user_id=user, backend="claude-code")).link == link
+
+
+async def test_c19_the_technical_user_has_the_configured_key_and_a_copy_of_the_environment() -> None:
+    found = await CredentialChain([TechnicalUser()], BACKENDS).resolve(user_id="eve", backend="claude-code")
+    assert found.api_key == SECRET
+    assert found.home is None
+    found.extra_env["TOKEN"] = "changed"
+    assert BACKENDS["claude-code"].extra_env == {"TOKEN": SECRET}
+
+
+@pytest.mark.parametrize(
+    ("backend", "variable"), [("codex", "OPENAI_API_KEY"), ("gemini", "GEMINI_API_KEY"), ("my-own", "MY_OWN_API_KEY")]
+)
+async def test_c19_nothing_found_says_what_to_do(backend: str, variable: str) -> None:
+    with pytest.raises(AuthRequiredError) as caught:
+        await CredentialChain([TechnicalUser()], BACKENDS).resolve(user_id="eve", backend=backend)
+    assert f"set external_agent.backends.{backend}.api_key in podmentor.yaml" in caught.value.message
+    assert f"${{env:{variable}}}" in caught.value.message
+    assert caught.value.details == {"backend": backend}
+
+
+async def test_no_links_at_all_is_auth_required_too() -> None:
+    with pytest.raises(AuthRequiredError):
+        await CredentialChain([], BACKENDS).resolve(user_id="eve", backend="codex")
+
+
+@pytest.mark.parametrize("backend", ["nothing", "off"])
+async def test_a_backend_that_is_not_enabled_is_unknown(backend: str) -> None:
+    with pytest.raises(UnknownBackendError):
+        await chain().resolve(user_id="ann", backend=backend)
+    with pytest.raises(UnknownBackendError):
+        await chain().explain(user_id="ann", backend=backend)
+
+
+async def test_explain_lists_every_link_with_its_reason() -> None:
+    reports = await chain().explain(user_id="bob", backend="claude-code")
+    assert [(r["link"], r["chosen"]) for r in reports] == [
+        ("byo_subscription", False), ("byo_key", True), ("technical_user", False),
+    ]  # fmt: skip
+    assert reports[0]["reason"] == "nothing found; to use it: bring a byo_subscription for claude-code"
+    assert reports[2]["reason"] == "available, but byo_key comes first"
+    assert SECRET not in repr(reports)
+
+
+async def test_explain_with_nothing_found_chooses_none() -> None:
+    reports = await chain().explain(user_id="eve", backend="codex")
+    assert [r["chosen"] for r in reports] == [False, False, False]
+    assert "${env:OPENAI_API_KEY}" in reports[2]["reason"]
+
+
+async def test_secrets_do_not_show(caplog: pytest.LogCaptureFixture) -> None:
+    found = await chain().resolve(user_id="eve", backend="claude-code")
+    with caplog.at_level(logging.DEBUG):
+        logging.getLogger("test").info("%s %r %s", found, found, copy.copy(found))
+    assert SECRET not in caplog.text
+    assert SECRET not in f"{found} {found!r}"

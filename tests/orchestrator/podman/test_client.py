@@ -1,0 +1,139 @@
+"""Transport and retries over a scripted libpod."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tenacity import wait_none
+
+from orchestrator.errors import RuntimeUnavailableError, SandboxError, TransientSandboxError
+from orchestrator.podman import transport as transport_module
+from orchestrator.podman.client import LibpodClient, answered
+from orchestrator.podman.service import PodmanService
+from orchestrator.podman.transport import Reply, Transport, message_of
+from tests.fakes.libpod import Answer, FakeLibpod
+
+ASK = ("GET", "/thing")
+BUSY = Answer.error(500, "database is locked")
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[Transport]:
+    made = Transport(workers=4)
+    yield made
+    made.aclose()
+
+
+@pytest.fixture
+def client(transport: Transport, libpod: FakeLibpod, tmp_path: Path) -> LibpodClient:
+    service = PodmanService(transport, runtime_dir=tmp_path, configured=libpod.socket)
+    return LibpodClient(service, transport, wait=wait_none())
+
+
+async def test_an_answer(client: LibpodClient, libpod: FakeLibpod) -> None:
+    libpod.script(*ASK, Answer(200, {"a": [1]}))
+    assert await client.call(*ASK, params={"q": "x&y=z"}) == Reply(200, {"a": [1]})
+    assert libpod.seen(*ASK)[0].query == {"q": "x&y=z"}
+
+
+async def test_an_empty_answer(client: LibpodClient, libpod: FakeLibpod) -> None:
+    libpod.script(*ASK, Answer(204))
+    assert await client.call(*ASK) == Reply(204, None)
+
+
+@pytest.mark.parametrize("failure", [BUSY, Answer(hang_up=True)])
+async def test_passing_failures_are_tried_again(client: LibpodClient, libpod: FakeLibpod, failure: Answer) -> None:
+    libpod.script(*ASK, failure, failure, Answer(200, 1))
+    assert (await client.call(*ASK)).body == 1
+
+
+async def test_not_without_end(client: LibpodClient, libpod: FakeLibpod) -> None:
+    libpod.script(*ASK, BUSY)
+    with pytest.raises(TransientSandboxError):
+        await client.call(*ASK)
+    assert len(libpod.seen(*ASK)) == 8
+
+
+async def test_other_failures_are_not(client: LibpodClient, libpod: FakeLibpod) -> None:
+    libpod.script(*ASK, Answer.error(500, "broken"))
+    with pytest.raises(SandboxError, match="broken") as caught:
+        await client.call(*ASK)
+    assert answered(caught.value)
+    assert len(libpod.seen(*ASK)) == 1
+
+
+async def test_one_attempt_is_one(client: LibpodClient, libpod: FakeLibpod) -> None:
+    libpod.script(*ASK, BUSY)
+    with pytest.raises(TransientSandboxError):
+        await client.once(*ASK)
+    assert len(libpod.seen(*ASK)) == 1
+
+
+async def test_a_call_that_hangs_is_given_up(
+    client: LibpodClient, libpod: FakeLibpod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    libpod.script(*ASK, Answer(200, wait=release))
+    with pytest.raises(RuntimeUnavailableError, match="timed out") as caught:
+        await client.once(*ASK, timeout=0.1)
+    assert not answered(caught.value)
+    release.set()
+
+
+async def test_a_thread_that_hangs_does_not_hold_the_caller(
+    client: LibpodClient, libpod: FakeLibpod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever podman-py does with the time limit, ours holds."""
+    monkeypatch.setattr(transport_module, "GRACE", 0.05)
+    release = threading.Event()
+
+    def hang(*_: object) -> Reply:
+        release.wait(10)
+        return Reply(200, None)
+
+    transport = client._transport
+    await client.call("GET", "/_ping")
+    monkeypatch.setattr(transport, "_send", hang)
+    with pytest.raises(RuntimeUnavailableError):
+        await client.once(*ASK, timeout=0.05)
+    release.set()
+
+
+async def test_a_service_that_restarts_is_found_again(client: LibpodClient, libpod: FakeLibpod) -> None:
+    libpod.script(*ASK, Answer(200, 1))
+    await client.call(*ASK)
+    libpod.stop()
+    with pytest.raises(TransientSandboxError, match="connection refused"):
+        await client.once(*ASK)
+    with pytest.raises(RuntimeUnavailableError, match="no Podman service answers"):
+        await client.call(*ASK)
+    libpod.start()
+    assert (await client.call(*ASK)).body == 1
+
+
+async def test_calls_go_on_side_by_side(client: LibpodClient, libpod: FakeLibpod) -> None:
+    barrier = threading.Barrier(3)
+
+    def meet(_: object) -> Answer:
+        barrier.wait(10)
+        return Answer(200, 1)
+
+    libpod.script(*ASK, meet)
+    replies = await asyncio.gather(*(client.call(*ASK) for _ in range(3)))
+    assert [reply.body for reply in replies] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"cause": "a", "message": "b: a", "response": 500}', "b: a"),
+        ('{"cause": "a", "message": "", "response": 500}', "a"),
+        ("plain", "plain"),
+        ("[1]", "[1]"),
+        ("{}", "{}"),
+    ],
+)
+def test_messages(text: str, message: str) -> None:
+    assert message_of(text) == message

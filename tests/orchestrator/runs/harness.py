@@ -1,0 +1,111 @@
+"""A service of runs over fakes that can be killed and started again on the same state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.models import Config, Paths
+from orchestrator.contract.runs import RunRecord, RunRequest
+from orchestrator.events import EventRecord
+from orchestrator.runs.database import Database
+from orchestrator.runs.deps import Deps
+from orchestrator.runs.journal import Journal
+from orchestrator.runs.logtail import LogWatcher
+from orchestrator.runs.memory import ProcessTable
+from orchestrator.runs.service import Runs
+from orchestrator.runs.store import Store
+from orchestrator.runs.supervisor import Supervisor
+from tests.fakes.adapter import EchoAdapter
+from tests.fakes.credentials import FakeCredentials
+from tests.fakes.relay import FakeRelay
+from tests.fakes.runtime import Box, FakeRuntime
+from tests.fakes.workspaces import FakeWorkspaces
+
+USER = "alice"
+
+
+class World:
+    """What outlives the service: disk, containers, relay."""
+
+    def __init__(self, root: Path, **config: Any) -> None:
+        self.paths = Paths(state_dir=root / "state", runtime_dir=root / "run")
+        self.paths.state_dir.mkdir(exist_ok=True)
+        self.paths.runtime_dir.mkdir(exist_ok=True)
+        self.config = Config.model_validate({"external_agent": {"backends": {"echo": {}}}, **config})
+        self.runtime = FakeRuntime()
+        self.relay = FakeRelay()
+        self.credentials = FakeCredentials()
+
+    @asynccontextmanager
+    async def service(self, *, drain: bool = False) -> AsyncIterator[Service]:
+        """One life of the service; it ends as at SIGTERM."""
+        async with AsyncExitStack() as stack:
+            database = Database(self.paths.database)
+            stack.push_async_callback(database.aclose)
+            await database.open()
+            watcher = await stack.enter_async_context(LogWatcher())
+            processes = ProcessTable()
+            stack.push_async_callback(processes.aclose)
+            deps = Deps(
+                config=self.config, paths=self.paths, instance="i", adapters={"echo": EchoAdapter()},
+                store=Store(database), journal=Journal(database), watcher=watcher, processes=processes, runtime=self.runtime,
+                relay=self.relay, workspaces=FakeWorkspaces(self.paths), credentials=self.credentials,
+            )  # fmt: skip
+            supervisor = Supervisor(deps)
+            await supervisor.start()
+            try:
+                yield Service(self, deps, supervisor)
+            finally:
+                await asyncio.wait_for(supervisor.stop(drain=drain), 30)
+                deps.journal.close()
+
+
+class Service:
+    """One life of the service."""
+
+    def __init__(self, world: World, deps: Deps, supervisor: Supervisor) -> None:
+        self.world = world
+        self.deps = deps
+        self.supervisor = supervisor
+        self.runs = Runs(deps, supervisor)
+
+    async def submit(self, query: str = "do it", **over: Any) -> RunRecord:
+        values: dict[str, Any] = {"backend": "echo", "query": query, "user_id": USER}
+        return await self.runs.submit(RunRequest(**{**values, **over}))
+
+    async def box(self) -> Box:
+        """The next container that was started."""
+        return await asyncio.wait_for(self.world.runtime.started.get(), 10)
+
+    async def finished(self, run_id: str) -> RunRecord:
+        record = await self.runs.wait(run_id, user_id=USER, timeout=20)
+        assert record.state == "finished"
+        return record
+
+    async def events(self, run_id: str) -> list[EventRecord]:
+        return [record async for record in self.runs.events(run_id, user_id=USER, follow=False)]
+
+    async def until(self, run_id: str, kind: str, **data: Any) -> EventRecord:
+        """Follow until an event of this kind with these data."""
+        async with asyncio.timeout(20):
+            async for record in self.runs.events(run_id, user_id=USER):
+                if record.kind == kind and all(record.data.get(k) == v for k, v in data.items()):
+                    return record
+        raise AssertionError(f"no event {kind} {data}")
+
+
+def shape(events: list[EventRecord]) -> list[str]:
+    """Kinds, with the phase of a status."""
+    return [f"status:{e.data['phase']}" if e.kind == "status" else e.kind for e in events]
+
+
+def answer(box: Box, text: str = "hi", *, session: str = "s1") -> None:
+    """A whole good run of the pretended CLI."""
+    box.say(session=session)
+    box.say(text=text)
+    box.say(done=text)
+    box.exit(0)

@@ -1,0 +1,89 @@
+"""The line: order, cap, one run at a time per subagent."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.runs.line import Line, Waiting
+
+
+def make(cap: int) -> tuple[Line, list[str]]:
+    admitted: list[str] = []
+    return Line(max_concurrent=cap, on_admit=lambda entry: admitted.append(entry.run_id)), admitted
+
+
+def test_first_come_first_served_up_to_the_cap() -> None:
+    line, admitted = make(2)
+    for name in "abcd":
+        line.join(Waiting(name, f"s-{name}"))
+    line.admit()
+    assert admitted == ["a", "b"]
+    assert [line.position(name) for name in "abcd"] == [None, None, 0, 1]
+    line.done("b")
+    assert admitted == ["a", "b", "c"]
+
+
+def test_a_busy_subagent_keeps_its_place_and_lets_others_pass() -> None:
+    line, admitted = make(3)
+    for name, subagent in (("a", "s"), ("b", "s"), ("c", "s"), ("d", "t")):
+        line.join(Waiting(name, subagent))
+    line.admit()
+    assert admitted == ["a", "d"]
+    line.done("a")
+    assert admitted == ["a", "d", "b"]
+    line.done("b")
+    assert admitted == ["a", "d", "b", "c"]
+
+
+def test_leaving_and_returning_to_the_front() -> None:
+    line, admitted = make(1)
+    line.adopt(Waiting("x", "sx"))
+    line.join(Waiting("a", "sa"))
+    line.join(Waiting("b", "sb"), first=True)
+    assert line.leave("a")
+    assert not line.leave("a")
+    assert not line.leave("x")
+    line.done("x")
+    assert admitted == ["b"]
+
+
+def test_a_closed_line_admits_nobody() -> None:
+    line, admitted = make(1)
+    line.join(Waiting("a", "sa"))
+    line.close()
+    line.admit()
+    assert admitted == []
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["join", "done", "leave"]), st.integers(0, 9), st.integers(0, 3))),
+    st.integers(1, 3),
+)
+def test_never_over_the_cap_never_two_of_one_subagent_and_nobody_is_lost(
+    steps: list[tuple[str, int, int]], cap: int
+) -> None:
+    line, admitted = make(cap)
+    joined: dict[str, str] = {}
+    left: set[str] = set()
+    for number, (step, pick, subagent) in enumerate(steps):
+        if step == "join":
+            joined[str(number)] = f"s{subagent}"
+            line.join(Waiting(str(number), f"s{subagent}"))
+            line.admit()
+        elif step == "done" and line.active:
+            line.done(sorted(line.active)[pick % len(line.active)])
+        elif step == "leave" and line.waiting:
+            run_id = line.waiting[pick % len(line.waiting)].run_id
+            left.add(run_id)
+            line.leave(run_id)
+            line.admit()
+        busy = [joined[run_id] for run_id in line.active]
+        assert len(busy) == len(set(busy)) <= cap
+    while line.active:
+        line.done(min(line.active))
+    assert set(admitted) | left == set(joined)
+    assert len(admitted) == len(set(admitted))
+    for owner in set(joined.values()):
+        own = [int(run_id) for run_id in admitted if joined[run_id] == owner]
+        assert own == sorted(own)

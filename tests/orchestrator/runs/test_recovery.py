@@ -1,0 +1,174 @@
+"""Restarts: what an earlier service left is taken over, and the journal is what it would have been anyway."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.events import EventRecord
+from tests.orchestrator.runs.harness import USER, World, answer, shape
+from tests.orchestrator.runs.test_supervisor import WHOLE, assert_nothing_left
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def contents(events: list[EventRecord]) -> list[tuple[int, str, Any]]:
+    return [(event.seq, event.kind, dict(event.data)) for event in events]
+
+
+async def test_a_run_goes_on_over_restarts_as_if_nothing_had_happened(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s1")
+        box.say(text="one ")
+        await service.until(run.run_id, "message_delta")
+    assert box.state == "running"
+    box.say(text="two ")
+    async with world.service() as service:
+        await service.until(run.run_id, "message_delta", text="two ")
+    box.write(b'{"text":"thr', mark="P")
+    async with world.service() as service:
+        box.write(b'ee"}')
+        box.say(done="one two three")
+        box.exit(0)
+        record = await service.finished(run.run_id)
+        assert record.outcome == "completed"
+        events = await service.events(run.run_id)
+        assert shape(events) == [*WHOLE[:4], "message_delta", "message_delta", "message_delta", "completed"]
+        assert [event.data["text"] for event in events if event.kind == "message_delta"] == ["one ", "two ", "three"]
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert_nothing_left(world)
+
+
+async def test_a_run_that_ended_while_nobody_looked(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s1")
+        await service.until(run.run_id, "session_started")
+    box.say(text="hi")
+    box.say(done="hi")
+    box.exit(0)
+    async with world.service() as service:
+        record = await service.finished(run.run_id)
+        assert (record.outcome, record.exit_code) == ("completed", 0)
+        assert shape(await service.events(run.run_id)) == WHOLE
+    assert_nothing_left(world)
+
+
+async def test_a_run_whose_container_vanished_keeps_its_events_and_is_lost(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s1")
+        await service.until(run.run_id, "session_started")
+    box.say(text="said before the end")
+    world.runtime.boxes.clear()
+    async with world.service() as service:
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "lost"
+        assert shape(await service.events(run.run_id)) == [*WHOLE[:-1], "error"]
+    assert_nothing_left(world)
+
+
+async def test_waiting_runs_keep_their_order(tmp_path: Path) -> None:
+    world = World(tmp_path, runs={"max_concurrent": 1})
+    async with world.service() as service:
+        runs = [await service.submit(f"task {i}") for i in range(4)]
+        first = await service.box()
+    async with world.service() as service:
+        answer(first)
+        for run in runs[1:]:
+            box = await service.box()
+            assert box.spec.run_id == run.run_id
+            answer(box)
+        for run in runs:
+            assert (await service.finished(run.run_id)).outcome == "completed"
+            phases = shape(await service.events(run.run_id))
+            assert phases.count("status:starting") == 1
+    assert_nothing_left(world)
+
+
+async def test_a_run_that_was_being_started_is_started_again(world: World) -> None:
+    world.runtime.hold_create = asyncio.Event()
+    async with world.service() as service:
+        run = await service.submit()
+        await service.until(run.run_id, "status", phase="starting")
+    world.runtime.hold_create = None
+    async with world.service() as service:
+        answer(await service.box())
+        assert (await service.finished(run.run_id)).outcome == "completed"
+        assert shape(await service.events(run.run_id)) == WHOLE
+    assert_nothing_left(world)
+
+
+async def test_a_container_created_but_not_started_is_replaced(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+    box.state = "created"
+    async with world.service() as service:
+        again = await service.box()
+        assert again is not box
+        answer(again)
+        assert (await service.finished(run.run_id)).outcome == "completed"
+    assert_nothing_left(world)
+
+
+async def test_a_wish_to_cancel_outlives_the_service(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s")
+        await service.until(run.run_id, "session_started")
+        await service.deps.store.update_run(run.run_id, cancel_requested=1)
+    async with world.service() as service:
+        assert (await service.finished(run.run_id)).outcome == "cancelled"
+    assert_nothing_left(world)
+
+
+async def test_the_sweep_removes_what_belongs_to_no_run(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        answer(box)
+        await service.finished(run.run_id)
+    world.runtime.boxes[box.container_id] = box
+    stale = world.paths.control_dir("f" * 32)
+    stale.mkdir()
+    async with world.service():
+        assert_nothing_left(world)
+
+
+async def test_the_gateway_is_opened_again_for_a_run_taken_over(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        before = world.relay.grants[run.run_id]
+    world.relay.grants.clear()
+    async with world.service() as service:
+        await service.until(run.run_id, "status", phase="starting")
+        box.say(session="s")
+        await service.until(run.run_id, "session_started")
+        after = world.relay.grants[run.run_id]
+        assert after.token_sha256 == before.token_sha256
+        answer(box)
+        await service.finished(run.run_id)
+
+
+async def test_drain_waits_for_what_runs(world: World) -> None:
+    async with world.service(drain=True) as service:
+        run = await service.submit()
+        box = await service.box()
+        asyncio.get_running_loop().call_later(0.05, answer, box)
+    async with world.service() as service:
+        record = await service.runs.get(run.run_id, user_id=USER)
+        assert record.outcome == "completed"

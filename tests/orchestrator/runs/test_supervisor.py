@@ -1,0 +1,269 @@
+"""The life of runs over a fake runtime: every ending, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from orchestrator.contract.runs import LimitsRequest
+from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError
+from orchestrator.runs import limits_watch
+from tests.orchestrator.runs.harness import USER, World, answer, shape
+
+WHOLE = ["status:queued", "status:starting", "status:running", "session_started", "message_delta", "completed"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def assert_nothing_left(world: World) -> None:
+    assert world.runtime.boxes == {}
+    assert world.relay.grants == {}
+    assert list(world.paths.runtime_dir.iterdir()) == []
+
+
+async def test_a_run_from_query_to_answer(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit("say hi", metadata={"ticket": 7})
+        box = await service.box()
+        assert (box.spec.control_dir / "prompt").read_text() == "say hi"
+        grant = world.relay.grants[run.run_id]
+        answer(box, "hello")
+        record = await service.finished(run.run_id)
+        assert (record.outcome, record.final_text, record.exit_code) == ("completed", "hello", 0)
+        assert record.usage["tokens"] == {"input": 1, "output": 2}
+        assert record.metadata == {"ticket": 7}
+        assert record.envelope() == (
+            f"[Subagent ID: {run.subagent_id} - Use this ID to continue this conversation] hello"
+        )
+        events = await service.events(run.run_id)
+        assert shape(events) == WHOLE
+        assert [event.seq for event in events] == list(range(1, len(WHOLE) + 1))
+        assert {event.source for event in events if event.kind == "status"} == {"orchestrator"}
+        assert_nothing_left(world)
+        assert grant.api_key == "real-key"
+        assert "real-key" not in repr(box.spec.env) + repr(box.spec.argv)
+        assert box.spec.env["ECHO_KEY"]
+        assert box.spec.env["ECHO_URL"] == "http://127.0.0.1:8080"
+
+
+async def test_the_next_run_of_a_subagent_resumes_its_session(world: World) -> None:
+    async with world.service() as service:
+        first = await service.submit()
+        box = await service.box()
+        answer(box, session="native-1")
+        await service.finished(first.run_id)
+        second = await service.submit(subagent_id=first.subagent_id)
+        again = await service.box()
+        assert again.spec.argv[-2:] == ["--resume", "native-1"]
+        assert again.spec.home == box.spec.home
+        assert again.spec.workspace == box.spec.workspace
+        answer(again, session="native-1")
+        await service.finished(second.run_id)
+        [subagent] = await service.runs.list_subagents(user_id=USER)
+        assert subagent.backend_session_id == "native-1"
+        assert subagent.run_ids == (first.run_id, second.run_id)
+
+
+async def test_a_session_in_which_nothing_was_said_is_not_resumed(world: World) -> None:
+    async with world.service() as service:
+        first = await service.submit()
+        box = await service.box()
+        box.say(session="dead")
+        box.say(fail="no")
+        box.exit(1)
+        await service.finished(first.run_id)
+        await service.submit(subagent_id=first.subagent_id)
+        assert "--resume" not in (await service.box()).spec.argv
+
+
+async def test_without_a_credential_nothing_is_spawned(world: World) -> None:
+    world.credentials.api_key = None
+    async with world.service() as service:
+        run = await service.submit()
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "auth_required"
+        assert "api_key" in record.error["message"]
+        assert world.runtime.created == []
+        assert_nothing_left(world)
+
+
+async def test_a_missing_image_and_a_failing_podman_end_the_run_with_the_reason(world: World) -> None:
+    async with world.service() as service:
+        world.runtime.has_image = False
+        record = await service.finished((await service.submit()).run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "image_missing"
+        assert "podmentor images build" in record.error["message"]
+        world.runtime.has_image = True
+        world.runtime.fail_create = SandboxError("no space left on device")
+        record = await service.finished((await service.submit()).run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "sandbox_failed"
+        assert_nothing_left(world)
+
+
+@pytest.mark.parametrize("ignores_int", [False, True])
+async def test_cancel_while_it_runs(world: World, ignores_int: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.runs.driver.INTERRUPT_SECONDS", 0.05)
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.ignores_int = ignores_int
+        box.say(session="s")
+        box.say(text="half")
+        await service.until(run.run_id, "message_delta")
+        await service.runs.cancel(run.run_id, user_id=USER)
+        record = await service.finished(run.run_id)
+        assert record.outcome == "cancelled"
+        assert box.signals == (["INT", "KILL"] if ignores_int else ["INT"])
+        assert shape(await service.events(run.run_id))[-2:] == ["message_delta", "error"]
+        again = await service.runs.cancel(run.run_id, user_id=USER)
+        assert again.outcome == "cancelled"
+        assert_nothing_left(world)
+
+
+async def test_cancel_while_it_waits(world: World) -> None:
+    world.config = world.config.model_copy(update={"runs": world.config.runs.model_copy(update={"max_concurrent": 1})})
+    async with world.service() as service:
+        first = await service.submit()
+        box = await service.box()
+        second, third = await service.submit(), await service.submit()
+        await service.until(third.run_id, "status", phase="queued", position=1)
+        assert (await service.runs.get(third.run_id, user_id=USER)).queue_position == 1
+        await service.runs.cancel(second.run_id, user_id=USER)
+        record = await service.finished(second.run_id)
+        assert record.outcome == "cancelled"
+        assert shape(await service.events(second.run_id)) == ["status:queued", "error"]
+        await service.until(third.run_id, "status", phase="queued", position=0)
+        answer(box)
+        await service.finished(first.run_id)
+        answer(await service.box())
+        await service.finished(third.run_id)
+
+
+async def test_cancel_while_the_container_is_being_made(world: World) -> None:
+    world.runtime.hold_create = asyncio.Event()
+    async with world.service() as service:
+        run = await service.submit()
+        await service.until(run.run_id, "status", phase="starting")
+        await service.runs.cancel(run.run_id, user_id=USER)
+        record = await service.finished(run.run_id)
+        assert record.outcome == "cancelled"
+        assert_nothing_left(world)
+
+
+async def test_the_clocks(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit(limits=LimitsRequest(wall_clock_seconds=0.3))
+        (await service.box()).say(session="s")
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "timeout"
+        assert record.error["details"]["limit_seconds"] == 0.3
+        run = await service.submit(limits=LimitsRequest(idle_seconds=0.2))
+        (await service.box()).say(session="s")
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "idle_timeout"
+        assert_nothing_left(world)
+
+
+async def test_a_cli_that_prints_nothing_meets_the_start_deadline(tmp_path: Path) -> None:
+    world = World(tmp_path, external_agent={"backends": {"echo": {}}, "default_limits": {"start_seconds": 0.2}})
+    async with world.service() as service:
+        run = await service.submit()
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "start_timeout"
+        assert_nothing_left(world)
+
+
+async def test_a_cli_that_answers_and_does_not_exit_has_completed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits_watch, "LINGER_SECONDS", 0.1)
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s")
+        box.say(done="all done")
+        record = await service.finished(run.run_id)
+        assert (record.outcome, record.final_text) == ("completed", "all done")
+        assert box.signals == ["KILL"]
+        assert_nothing_left(world)
+
+
+async def test_too_much_output_ends_the_run_and_keeps_what_was_printed(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit(limits=LimitsRequest(output_max_bytes=10_000))
+        box = await service.box()
+        for _ in range(200):
+            box.say(text="x" * 100)
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "output_exceeded"
+        assert record.error["details"]["limit_bytes"] == 10_000
+        kinds = [event.kind for event in await service.events(run.run_id)]
+        assert kinds.count("message_delta") == 200
+        assert_nothing_left(world)
+
+
+async def test_a_crash_of_the_cli_is_a_typed_error_with_its_last_words(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s")
+        box.write(b"segmentation fault", "stderr")
+        box.exit(139)
+        record = await service.finished(run.run_id)
+        assert record.outcome == "failed"
+        assert record.exit_code == 139
+        assert record.error is not None
+        assert "segmentation fault" in record.error["details"]["stderr"]
+        assert "status:diagnostic" in shape(await service.events(run.run_id))
+
+
+async def test_an_oom_kill_is_memory_exceeded(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s")
+        box.exit(137, oom_killed=True)
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "memory_exceeded"
+        assert record.error["details"]["enforcement"] == "cgroup"
+
+
+async def test_the_queue_has_an_end(tmp_path: Path) -> None:
+    world = World(tmp_path, runs={"max_concurrent": 1, "max_queued": 1})
+    async with world.service() as service:
+        await service.submit()
+        await service.box()
+        await service.submit()
+        with pytest.raises(QueueFullError):
+            await service.submit()
+
+
+async def test_ten_at_once_all_end_well(world: World) -> None:
+    world.runtime.on_start = answer
+    async with world.service() as service:
+        runs = [await service.submit(f"task {i}") for i in range(10)]
+        records = [await service.finished(run.run_id) for run in runs]
+        assert {record.outcome for record in records} == {"completed"}
+        for run in runs:
+            assert shape(await service.events(run.run_id))[-4:] == WHOLE[-4:]
+        assert_nothing_left(world)
+
+
+async def test_a_stopping_service_takes_no_runs(world: World) -> None:
+    async with world.service() as service:
+        await service.supervisor.stop(drain=False)
+        with pytest.raises(ShuttingDownError):
+            await service.submit()

@@ -1,0 +1,196 @@
+"""A real service in a process of its own, that tests can kill; the provider stays in the test's process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import yaml
+
+REAL_KEY = f"sk-real-{secrets.token_hex(16)}"
+"""The key that must never be seen inside a container, an event, a log or a journal."""
+PROJECT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60
+
+
+class LiveService:
+    """`podmentor serve` on its own state; ``start`` may be called again after ``kill`` or ``terminate``."""
+
+    def __init__(self, root: Path, base_url: str, **config: Any) -> None:
+        self.state = root / "state"
+        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / f"pmt-{secrets.token_hex(4)}"
+        self.config = root / "podmentor.yaml"
+        backend = {"api_key": REAL_KEY, "base_url": base_url, **config.pop("backend", {})}
+        self.config.write_text(
+            yaml.safe_dump(
+                {
+                    "external_agent": {"default_sandbox_tier": 1, "backends": {"claude-code": backend}},
+                    "storage": {"state_dir": str(self.state), "runtime_dir": str(self.runtime)},
+                    "server": {"port": 0},
+                    **config,
+                }
+            )
+        )
+        self.output = root / "service.log"
+        self._process: asyncio.subprocess.Process | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> Self:
+        """Start the process and wait until it answers."""
+        with self.output.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "orchestrator", "--config", str(self.config), "serve",
+                cwd=PROJECT, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+        exited = asyncio.ensure_future(self._process.wait())
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not await self._answers():
+                    if exited.done():
+                        raise AssertionError(f"the service ended: {self.output.read_text()[-3000:]}")
+                    await asyncio.wait({exited}, timeout=0.1)
+        finally:
+            exited.cancel()
+        return self
+
+    async def _answers(self) -> bool:
+        socket, token = self.runtime / "api.sock", self.state / "local-token"
+        if not socket.exists() or not token.exists():
+            return False
+        await self._close_session()
+        self._session = aiohttp.ClientSession(
+            "http://localhost",
+            connector=aiohttp.UnixConnector(str(socket), force_close=True),
+            headers={"Authorization": f"Bearer {token.read_text().strip()}"},
+            timeout=aiohttp.ClientTimeout(total=300),
+        )
+        try:
+            async with self._session.get("/readyz") as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    async def kill(self) -> None:
+        """kill -9, as a crash would."""
+        await self._end(signal.SIGKILL)
+
+    async def terminate(self) -> int:
+        """SIGTERM; the exit code."""
+        return await self._end(signal.SIGTERM)
+
+    async def _end(self, how: signal.Signals) -> int:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.send_signal(how)
+        code = await asyncio.wait_for(self._process.wait(), 60)
+        await self._close_session()
+        return code
+
+    async def _close_session(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def call(self, method: str, path: str, **options: Any) -> Any:
+        """One request; the JSON of a good answer."""
+        assert self._session is not None
+        async with self._session.request(method, path, **options) as response:
+            text = await response.text()
+            assert response.status < 400, f"{method} {path}: {response.status} {text}"
+            return json.loads(text) if text else None
+
+    async def submit(self, query: str, **body: Any) -> dict[str, Any]:
+        answer = await self.call("POST", "/v1/runs", json={"backend": "claude-code", "query": query, **body})
+        assert isinstance(answer, dict)
+        return answer
+
+    async def finished(self, run_id: str, *, seconds: float = 120) -> dict[str, Any]:
+        """The run once it is finished; follows it over restarts of the service by asking again."""
+        async with asyncio.timeout(seconds):
+            async for event in self.events(run_id):
+                if event["kind"] in {"completed", "error"}:
+                    run = await self.call("GET", f"/v1/runs/{run_id}")
+                    assert isinstance(run, dict)
+                    return run
+        raise AssertionError(f"the stream of {run_id} ended without an end: {self.output.read_text()[-3000:]}")
+
+    async def events(self, run_id: str, *, after: int = 0, follow: bool = True) -> AsyncIterator[dict[str, Any]]:
+        assert self._session is not None
+        params = {"after": str(after), "format": "ndjson", "follow": "1" if follow else "0"}
+        async with self._session.get(f"/v1/runs/{run_id}/events", params=params) as response:
+            assert response.status == 200, await response.text()
+            pending = b""
+            async for chunk in response.content.iter_any():
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    if line.strip() and (event := json.loads(line)).get("seq"):
+                        yield event
+
+    async def all_events(self, run_id: str) -> list[dict[str, Any]]:
+        return [event async for event in self.events(run_id, follow=False)]
+
+    async def until(self, run_id: str, kind: str, *, seconds: float = 90, **data: Any) -> dict[str, Any]:
+        async with asyncio.timeout(seconds):
+            async for event in self.events(run_id):
+                if event["kind"] == kind and all(event["data"].get(k) == v for k, v in data.items()):
+                    return event
+        raise AssertionError(f"no event {kind} {data} in {run_id}")
+
+
+@asynccontextmanager
+async def live_service(root: Path, base_url: str, **config: Any) -> AsyncIterator[LiveService]:
+    """A started service that is ended at the end, with what it left behind checked by the caller."""
+    service = LiveService(root, base_url, **config)
+    await service.start()
+    try:
+        yield service
+    finally:
+        if service._process is not None and service._process.returncode is None:
+            await service.terminate()
+        await service._close_session()
+
+
+async def eventually(holds: Callable[[], bool], *, seconds: float = 30) -> None:
+    """Wait for something in the world outside that gives no signal."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 -- there is nothing to wait on
+            await asyncio.sleep(0.05)
+
+
+def processes_with(text: str) -> list[int]:
+    """Pids whose command line or environment has ``text``, ours left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if text.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+async def podman(*argv: str) -> str:
+    """The output of one podman command."""
+    process = await asyncio.create_subprocess_exec(
+        "podman", *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, err.decode()
+    return out.decode()
