@@ -38,7 +38,7 @@ from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
 from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider
-from orchestrator.workspace import Workspaces
+from orchestrator.workspace.prepare import DirectoryWorkspaces
 
 __all__ = ["SAMPLE_FILES", "ServiceHandle", "image_builder", "run_doctor", "running_service", "scripted_provider"]
 
@@ -139,8 +139,8 @@ async def _assemble(
             runtime=runtime,
             relay=relay,
             processes=processes,
-            workspaces=Workspaces(paths, runtime.delete_tree),
-            credentials=CredentialChain([TechnicalUser()], config.external_agent.backends),
+            workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
+            credentials=CredentialChain([TechnicalUser()], config),
         )
     )
     stack.push_async_callback(lambda: relay.aclose(keep=supervisor.counts()["running"] > 0))

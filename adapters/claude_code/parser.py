@@ -76,7 +76,7 @@ class ClaudeCodeParser(JsonLinesParser):
         kind = obj["type"]
         if kind == "stream_event":
             return self._stream(obj["event"], obj.get("parent_tool_use_id"))
-        if kind in STREAM_TYPES:
+        if kind in STREAM_TYPES and kind != "error":  # an error that is no part of a stream must be seen
             return self._stream(obj, obj.get("parent_tool_use_id"))
         if kind == "assistant":
             return self._assistant(obj)

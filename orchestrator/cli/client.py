@@ -6,7 +6,8 @@ ServiceGoneError.  Event streams survive disconnects: they go on after the last 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -155,9 +156,18 @@ class ApiClient:
         """Ask for the end of a run."""
         return await self.json("POST", f"/v1/runs/{quote(run_id, safe='')}/cancel")
 
-    async def log(self, run_id: str) -> bytes:
-        """The raw log of a run."""
-        return await self.call("GET", f"/v1/runs/{quote(run_id, safe='')}/log")
+    async def log(self, run_id: str) -> AsyncIterator[bytes]:
+        """The raw log of a run, piece by piece: it may be a gigabyte."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENCE)
+        path = f"{self._base}/v1/runs/{quote(run_id, safe='')}/log"
+        try:
+            async with self._session.get(path, allow_redirects=False, timeout=timeout) as response:
+                if response.status != 200:
+                    raise error_of(response.status, await response.read())
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ServiceGoneError(f"the log from {self._where} broke off: {_reason(error)}") from error
 
     async def subagents(self) -> list[dict[str, Any]]:
         """All conversations."""
@@ -194,14 +204,15 @@ class ApiClient:
         while True:
             lost: Exception | None = None
             try:
-                async for event in self._stream(run_id, after=after, follow=follow):
-                    if event["seq"] <= after:
-                        continue
-                    after = event["seq"]
-                    deadline, attempt = loop.time() + self._patience, 0
-                    yield event
-                    if event["kind"] in TERMINAL_KINDS:
-                        return
+                async with aclosing(self._stream(run_id, after=after, follow=follow)) as stream:
+                    async for event in stream:
+                        if event["seq"] <= after:
+                            continue
+                        after = event["seq"]
+                        deadline, attempt = loop.time() + self._patience, 0
+                        yield event
+                        if event["kind"] in TERMINAL_KINDS:
+                            return
             except (aiohttp.ClientError, TimeoutError, OSError, _TryAgainError) as error:
                 lost = error
             if lost is None and not follow:
@@ -212,7 +223,7 @@ class ApiClient:
             attempt += 1
             await asyncio.sleep(delay)
 
-    async def _stream(self, run_id: str, *, after: int, follow: bool) -> AsyncIterator[dict[str, Any]]:
+    async def _stream(self, run_id: str, *, after: int, follow: bool) -> AsyncGenerator[dict[str, Any], None]:
         headers = {"Accept": "text/event-stream"}
         if after:
             headers["Last-Event-ID"] = str(after)
@@ -230,7 +241,11 @@ class ApiClient:
                 raise error_of(response.status, await response.read())
             parser = SseParser()
             async for chunk in response.content.iter_any():
-                for message in parser.feed(chunk):
+                try:
+                    messages = parser.feed(chunk)
+                except ValueError as error:
+                    raise _TryAgainError(str(error)) from None
+                for message in messages:
                     if (event := _event(message.data)) is not None:
                         yield event
 

@@ -1,5 +1,7 @@
 """The two consoles.  Markup, emoji codes and automatic highlighting are off: text is shown as it is."""
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -18,7 +20,7 @@ class SafeConsole(Console):
 
     def on_broken_pipe(self) -> NoReturn:
         """Let the command tidy up (cancel its run) before it ends."""
-        raise BrokenPipeError
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def out() -> Console:

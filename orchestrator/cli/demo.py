@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 BACKEND = "claude-code"
 PROMPT = "The check of this repository fails. Find out why, fix it, and show that it passes."
 
+_PACE = 0.02
+"""Seconds between two pieces of an answer when somebody watches: about as fast as a model."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -89,7 +92,7 @@ def command(ctx: click.Context, as_json: bool, keep: bool) -> None:
 async def perform(context: CliContext, *, as_json: bool, keep: bool) -> int:
     """The demo; its exit code."""
     config, place = await asyncio.to_thread(lambda: (context.config, context.paths.state_dir / "demo"))
-    output = Output(quiet=as_json)
+    output = Output(quiet=as_json, advice=False)  # the conversation is removed at the end
     with Interrupts() as interrupts:
         try:
             report = await _with_provider(config, place, output, interrupts, keep=keep)
@@ -104,14 +107,13 @@ async def perform(context: CliContext, *, as_json: bool, keep: bool) -> int:
     return report.exit_code
 
 
-async def _with_provider(
-    config: Config, place: Path, output: Output, interrupts: Interrupts, *, keep: bool
-) -> Report:
+async def _with_provider(config: Config, place: Path, output: Output, interrupts: Interrupts, *, keep: bool) -> Report:
     from orchestrator.bootstrap import SAMPLE_FILES, scripted_provider
 
     key = f"sk-ant-demo-{secrets.token_hex(16)}"
+    pace = _PACE if output.plain and output.out.is_terminal else 0.0
     repo = place / f"repo-{secrets.token_hex(4)}"
-    provider: AbstractAsyncContextManager[Any] = scripted_provider(scenario="demo", api_key=key)
+    provider: AbstractAsyncContextManager[Any] = scripted_provider(scenario="demo", api_key=key, pace=pace)
     async with provider as scripted:
         own = demo_context(config, place / "state", base_url=scripted.base_url, key=key)
         link = ServiceLink(own, join=False)  # a service that runs already has other keys and repos

@@ -150,8 +150,8 @@ class Transcript:
 
     def _status(self, data: Mapping[str, Any], depth: int) -> None:
         phase = one_line(_str(data, "phase"), 40)
-        if phase == "heartbeat":
-            return
+        if phase == "heartbeat" or (phase == "queued" and data.get("position") == 0):
+            return  # nobody is ahead: nothing to wait for
         text, style = _status_words(phase, data)
         self._remark(text, depth, style)
 
@@ -159,8 +159,10 @@ class Transcript:
 def _status_words(phase: str, data: Mapping[str, Any]) -> tuple[str, str]:
     match phase:
         case "queued":
-            position = data.get("position")
-            return (f"waiting, place {position} in the queue" if isinstance(position, int) else "waiting"), _QUIET
+            ahead = data.get("position")
+            if not isinstance(ahead, int):
+                return "waiting", _QUIET
+            return f"waiting, {ahead} {'run' if ahead == 1 else 'runs'} ahead in the queue", _QUIET
         case "starting":
             return "starting the container", _QUIET
         case "running":

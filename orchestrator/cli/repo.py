@@ -42,9 +42,7 @@ def choose(
     return Choice(str(top))
 
 
-def _named(
-    asked: str, *, remote: bool, cwd: Path, names: Mapping[str, Path], state_dir: Path | None
-) -> Choice:
+def _named(asked: str, *, remote: bool, cwd: Path, names: Mapping[str, Path], state_dir: Path | None) -> Choice:
     if remote or asked in names:
         return Choice(asked)
     path = (cwd / Path(asked).expanduser()).resolve()

@@ -119,6 +119,8 @@ class Output:
 
     as_json: bool = False
     quiet: bool = False
+    advice: bool = True
+    """Say how to go on with the conversation."""
 
     def __post_init__(self) -> None:
         self.out = consoles.out()
@@ -153,7 +155,7 @@ class Output:
         if self.as_json:
             click.echo(to_json(result_line(run, changes, exit_code)))
         elif self.plain:
-            print_summary(self.out, run, changes, hint=hint_of_run(run))
+            print_summary(self.out, run, changes, hint=hint_of_run(run), advice=self.advice)
         elif run.get("outcome") == "completed":
             click.echo(clean(run.get("final_text") or ""))
         else:

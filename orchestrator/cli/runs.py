@@ -1,12 +1,12 @@
 """``podmentor runs``: what has run and what runs."""
 
+import codecs
 import sys
 from typing import Any
 
 import click
 
 from orchestrator.cli import console as consoles
-from orchestrator.cli.client import ApiClient
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.follow import Progress, follow
 from orchestrator.cli.render import Transcript
@@ -154,13 +154,13 @@ def log_command(context: CliContext, run: str) -> None:
     cleaned of control characters; into a file or a pipe it goes byte by byte.
     """
 
-    async def read(client: ApiClient) -> bytes:
-        return await client.log(await find_run(client, run))
+    async def body(link: ServiceLink) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        tty = sys.stdout.isatty()
+        async for piece in link.client.log(await find_run(link.client, run)):
+            click.echo(clean(decoder.decode(piece)) if tty else piece, nl=False)
 
-    async def body(link: ServiceLink) -> bytes:
-        return await link.call(read)
-
-    write_bytes(with_service(context, body))
+    with_service(context, body)
 
 
 def write_bytes(data: bytes) -> None:

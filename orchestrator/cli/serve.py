@@ -12,9 +12,13 @@ from orchestrator.cli.follow import Settled
 from orchestrator.tasks import TaskOwner
 
 if TYPE_CHECKING:
+    from orchestrator.bootstrap import ServiceHandle
     from orchestrator.config.models import Config, Paths
 
 log = logging.getLogger(__name__)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_FORCED_SECONDS = 15.0
+"""How long the tidying up may take after a second signal."""
 
 
 @click.command()
@@ -40,8 +44,6 @@ def command(context: CliContext, host: str | None, port: int | None, drain: bool
 
 
 async def _serve(config: "Config", paths: "Paths", *, drain: bool) -> None:
-    from orchestrator.bootstrap import running_service
-
     owner = TaskOwner("serve")
     stop, force = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -49,30 +51,43 @@ async def _serve(config: "Config", paths: "Paths", *, drain: bool) -> None:
     def on_signal() -> None:
         (force if stop.is_set() else stop).set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal)
     try:
-        async with running_service(config, paths, listen_tcp=True) as handle:
-            click.echo(f"listening on http://{_in_url(config.server.host)}:{handle.port}")
-            click.echo(f"         and {handle.socket}")
-            click.echo(f"token in     {paths.token_file}")
-            ended = owner.spawn(Settled.of(handle.wait_stopped()), name="ended")
-            asked = owner.spawn(stop.wait(), name="stop")
-            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
+        ready: asyncio.Future[ServiceHandle] = loop.create_future()
+        service = owner.spawn(Settled.of(_service(config, paths, ready)), name="service")
+        stopping = owner.spawn(stop.wait(), name="stop")
+        await asyncio.wait({service, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not service.done():
+            if ready.done():
                 click.echo("stopping" + (" when the runs are done (a second signal does not wait)" if drain else ""))
-                handle.request_stop(drain=drain)
-                forced = owner.spawn(force.wait(), name="force")
-                await asyncio.wait({ended, forced}, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                ended.result().result()
+                ready.result().request_stop(drain=drain)
             else:
-                click.echo("stopping now")
-                handle.request_stop(drain=False)
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    loop.remove_signal_handler(number)  # a third one ends the process whatever it does
+                service.cancel()
+            forcing = owner.spawn(force.wait(), name="force")
+            await asyncio.wait({service, forcing}, return_when=asyncio.FIRST_COMPLETED)
+        if not service.done():
+            click.echo("stopping now")
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)  # a third one ends the process whatever it does
+            service.cancel()
+            await asyncio.wait({service}, timeout=_FORCED_SECONDS)
+        if service.done() and not service.cancelled():
+            service.result().result()
     finally:
         await owner.aclose()
+
+
+async def _service(config: "Config", paths: "Paths", ready: "asyncio.Future[ServiceHandle]") -> None:
+    """The service from its start to its end, which may wait for runs."""
+    from orchestrator.bootstrap import running_service
+
+    async with running_service(config, paths, listen_tcp=True) as handle:
+        click.echo(f"listening on http://{_in_url(config.server.host)}:{handle.port}")
+        click.echo(f"         and {handle.socket}")
+        click.echo(f"token in     {paths.token_file}")
+        ready.set_result(handle)
+        await handle.wait_stopped()
 
 
 def _in_url(host: str) -> str:

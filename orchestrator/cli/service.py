@@ -209,6 +209,7 @@ def with_service(context: CliContext, body: Callable[[ServiceLink], Awaitable[T]
 
 async def find_run(client: ApiClient, text: str) -> str:
     """The run id that ``text`` is, or is the beginning of.  Raises NotFoundError, InvalidRequestError."""
+
     async def candidates() -> list[str]:
         found: list[str] = []
         before: str | None = None
@@ -225,6 +226,7 @@ async def find_run(client: ApiClient, text: str) -> str:
 
 async def find_subagent(client: ApiClient, text: str) -> str:
     """The subagent id that ``text`` is, or is the beginning of."""
+
     async def candidates() -> list[str]:
         return [found["subagent_id"] for found in await client.subagents() if found["subagent_id"].startswith(text)]
 

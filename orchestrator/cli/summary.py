@@ -13,9 +13,14 @@ _LETTERS = {"added": ("A", "green"), "modified": ("M", "yellow"), "deleted": ("D
 
 
 def print_summary(
-    console: Console, run: Mapping[str, Any], changes: Sequence[Mapping[str, Any]] | None, *, hint: str | None = None
+    console: Console,
+    run: Mapping[str, Any],
+    changes: Sequence[Mapping[str, Any]] | None,
+    *,
+    hint: str | None = None,
+    advice: bool = True,
 ) -> None:
-    """``changes`` None: they could not be had, or there is no overlay to look at."""
+    """``changes`` None: they could not be had, or there is no overlay to look at.  ``advice``: say how to go on."""
     console.out("")
     outcome = run.get("outcome") or run.get("state") or "?"
     mark, style = {"completed": ("✓", "green"), "cancelled": ("■", "yellow")}.get(str(outcome), ("✗", "red"))
@@ -27,6 +32,8 @@ def print_summary(
     if changes is not None:
         print_changes(console, changes)
     console.out(f"subagent {clean(str(run.get('subagent_id')))}", style="bold", highlight=False)
+    if not advice:
+        return
     backend = clean(str(run.get("backend")))
     again = f'podmentor run {backend} --subagent {clean(str(run.get("subagent_id")))} "…"'
     console.out(f"  go on with   {again}", style="dim", highlight=False)

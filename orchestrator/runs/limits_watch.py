@@ -116,7 +116,7 @@ class LimitsWatch:
         """Measure memory until the sandbox has ended; enforce the limit where the cgroup does not."""
         self._by_cgroup = by_cgroup
         limit = sys.maxsize if by_cgroup else self._record.limits.memory_max_bytes
-        with MemoryMeter(sandbox.init_pid, table) as self._meter:
+        with await MemoryMeter.of(sandbox.init_pid, table) as self._meter:
             await watch_memory(self._meter, limit_bytes=limit, on_excess=self._memory_excess)
 
     async def _memory_excess(self, used: int) -> None:

@@ -100,7 +100,7 @@ class MemoryMeter:
     """Measures one container.  ``init_pid``: its first process, as seen from here; it must be running.
 
     Where that process has no pid namespace of its own, or it may not be looked at, its descendants are measured.
-    ``close`` it at the end (or use it in a ``with``).
+    Make it with ``of`` where a loop runs; ``close`` it at the end (or use it in a ``with``).
     """
 
     def __init__(self, init_pid: int, table: ProcessTable) -> None:
@@ -120,6 +120,11 @@ class MemoryMeter:
                 os.close(fd)
             else:
                 self._namespace, self._fd = inode, fd
+
+    @classmethod
+    async def of(cls, init_pid: int, table: ProcessTable) -> Self:
+        """The meter of the container with this first process."""
+        return await asyncio.get_running_loop().run_in_executor(table.executor, cls, init_pid, table)
 
     def sample(self, limit_bytes: int) -> int | None:
         """Bytes in use: exact when above ``limit_bytes``, else at most what is told.  None: no process is left."""

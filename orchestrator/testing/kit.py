@@ -47,7 +47,12 @@ class Contract(Generic[P]):
     check: Callable[P, None]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        self.check(*args, **kwargs)
+        try:
+            self.check(*args, **kwargs)
+        except AssertionError:
+            raise
+        except Exception as error:
+            raise AssertionError(f"{self}: {type(error).__name__}: {error}") from error
 
     def __str__(self) -> str:
         return f"{self.number} {self.title}"

@@ -9,6 +9,6 @@
 """
 
 from orchestrator.workspace.changes import list_changes, unified_patch
-from orchestrator.workspace.prepare import Workspaces
+from orchestrator.workspace.prepare import DirectoryWorkspaces
 
-__all__ = ["Workspaces", "list_changes", "unified_patch"]
+__all__ = ["DirectoryWorkspaces", "list_changes", "unified_patch"]

@@ -37,7 +37,7 @@ _LONGEST_SOCKET: Final = "/gateway.sock"
 _REMOVE_TRIES: Final = 5
 
 
-class Workspaces:
+class DirectoryWorkspaces:
     """``delete_tree`` removes a directory that may hold files of subordinate ids; it is slow, so it is asked only when
     plain removal fails."""
 

@@ -94,7 +94,7 @@ class FakeApi:
     resumed_from: list[str | None] = field(default_factory=list)
     cancelled: int = 0
     deleted: list[str] = field(default_factory=list)
-    log: bytes = b"2026-05-01T10:00:00Z stdout F \x1b]0;title\x07{\"x\":1}\n"
+    log: bytes = b'2026-05-01T10:00:00Z stdout F \x1b]0;title\x07{"x":1}\n'
     finish: bool = False
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ class FakeApi:
         budget = self.cut_after.pop(0) if self.cut_after else None
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(b": hello\n\nevent: status\ndata: {\"kind\":\"status\",\"data\":{\"phase\":\"heartbeat\"}}\n\n")
+        await response.write(b': hello\n\nevent: status\ndata: {"kind":"status","data":{"phase":"heartbeat"}}\n\n')
         while True:
             for event in self._all_events():
                 if event["seq"] <= sent:
@@ -190,7 +190,9 @@ class FakeApi:
         wanted = request.match_info["id"]
         if wanted == "run_1":
             if self.cancelled and self.hang:
-                return web.json_response({**self.run, "outcome": "cancelled", "final_text": None, "error": CANCELLED[1]})
+                return web.json_response(
+                    {**self.run, "outcome": "cancelled", "final_text": None, "error": CANCELLED[1]}
+                )
             return web.json_response(self.run)
         for run in self.runs:
             if run["run_id"] == wanted:
@@ -316,12 +318,11 @@ class FakeHandle:
     def __post_init__(self) -> None:
         self.stopped = asyncio.Event()
 
-    def request_stop(self, drain: bool) -> None:
-        """Note it, and stop unless there is something to wait for."""
+    def request_stop(self, *, drain: bool = False) -> None:
+        """Note it, and stop."""
         self.stops.append(drain)
         print(f"[stop drain={drain}]", flush=True)
-        if not drain:
-            self.stopped.set()
+        self.stopped.set()
 
     async def wait_stopped(self) -> None:
         """Until told to stop."""
@@ -351,4 +352,7 @@ async def fake_running_service(config: Config, paths: Paths, *, listen_tcp: bool
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(serve(api, paths.api_socket))
             port = await stack.enter_async_context(serve(api, None)) if listen_tcp else None
-            yield FakeHandle(socket=paths.api_socket, token=api.token, port=port)
+            handle = FakeHandle(socket=paths.api_socket, token=api.token, port=port)
+            yield handle
+            if any(handle.stops):
+                await asyncio.Event().wait()  # a run that does not end

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.config.models import Paths
 from orchestrator.contract.workspace import Prepared
-from orchestrator.workspace import Workspaces, list_changes, unified_patch
+from orchestrator.workspace import DirectoryWorkspaces, list_changes, unified_patch
 from tests.orchestrator.workspace.test_changes_property import apply, expected
 from tests.orchestrator.workspace.trees import File, Link, Tree, make, read, without_empty
 
@@ -67,8 +67,8 @@ def repo(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def workspaces(tmp_path: Path) -> AsyncIterator[Workspaces]:
-    workspaces = Workspaces(Paths(state_dir=tmp_path / "state", runtime_dir=tmp_path / "run"), delete_tree)
+async def workspaces(tmp_path: Path) -> AsyncIterator[DirectoryWorkspaces]:
+    workspaces = DirectoryWorkspaces(Paths(state_dir=tmp_path / "state", runtime_dir=tmp_path / "run"), delete_tree)
     yield workspaces
     await workspaces.discard(ID)  # pytest cannot remove the kernel's leftovers
 
@@ -90,7 +90,7 @@ async def check(made: Prepared, repo: Path, tmp_path: Path) -> None:
     await asyncio.to_thread(shutil.rmtree, made.home / "seen")
 
 
-async def test_changes_of_every_kind(workspaces: Workspaces, repo: Path, tmp_path: Path) -> None:
+async def test_changes_of_every_kind(workspaces: DirectoryWorkspaces, repo: Path, tmp_path: Path) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(
         made,
@@ -114,7 +114,7 @@ async def test_changes_of_every_kind(workspaces: Workspaces, repo: Path, tmp_pat
 
 
 async def test_the_next_run_goes_on_and_discard_leaves_nothing(
-    workspaces: Workspaces, repo: Path, tmp_path: Path
+    workspaces: DirectoryWorkspaces, repo: Path, tmp_path: Path
 ) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(made, "rm README.md; rm -r src; echo 1 > one; mkdir closed; chmod 0 closed")
@@ -161,7 +161,7 @@ def random_edits(choice: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_random_edits(workspaces: Workspaces, repo: Path, tmp_path: Path, seed: int) -> None:
+async def test_random_edits(workspaces: DirectoryWorkspaces, repo: Path, tmp_path: Path, seed: int) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(made, random_edits(random.Random(seed)))
     await check(made, repo, tmp_path)

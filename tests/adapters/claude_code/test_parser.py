@@ -28,7 +28,7 @@ from tests.adapters.claude_code.lines import (
 )
 
 
-def said(events: list[Any], kind: type = MessageDelta) -> list[str]:
+def said(events: list[Any], kind: type[MessageDelta | Thinking] = MessageDelta) -> list[str]:
     return [event.text for event in events if isinstance(event, kind)]
 
 
@@ -239,6 +239,7 @@ def test_lines_that_say_nothing_new_are_quiet(line: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("line", [
     {"type": "brand_new"},
+    {"type": "error", "error": {"message": "not of a stream"}},
     {"type": "system", "subtype": "brand_new"},
     stream({"type": "brand_new"}),
     stream({"type": "content_block_delta", "index": 0, "delta": {"type": "brand_new"}}),

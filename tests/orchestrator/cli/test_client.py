@@ -67,7 +67,7 @@ def test_problems_of_every_kind() -> None:
     assert isinstance(error_of(418, b'{"code": "teapot", "detail": "short and stout"}'), RemoteError)
     assert "teapot" in error_of(418, b'{"code": "teapot", "detail": "x"}').message
     assert isinstance(error_of(502, b"<html>"), RemoteError)
-    assert isinstance(error_of(500, b'[1]'), RemoteError)
+    assert isinstance(error_of(500, b"[1]"), RemoteError)
 
 
 async def test_ids_never_leave_their_place_in_the_path(socket: Path) -> None:

@@ -33,8 +33,8 @@ def stage(place: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApi) -> Stage:
     module: Any = fake_bootstrap()
 
     @contextlib.asynccontextmanager
-    async def scripted_provider(*, scenario: str, api_key: str) -> AsyncIterator[Any]:
-        assert scenario == "demo"
+    async def scripted_provider(*, scenario: str, api_key: str, pace: float) -> AsyncIterator[Any]:
+        assert (scenario, pace) == ("demo", 0.0)  # no pace when nobody watches
         stage.key = api_key
 
         class Provider:
@@ -72,6 +72,7 @@ def test_all_checks_hold(invoke: Invoke, stage: Stage, place: Path) -> None:
                  "✓ the key stayed outside"):  # fmt: skip
         assert text in found.stdout
     assert "✗" not in found.stdout
+    assert "go on with" not in found.stdout
     assert "\x1b" not in found.output
     assert stage.api.deleted == ["sub_1"]
     assert not (place / "s/podmentor/demo").exists()

@@ -10,7 +10,9 @@ from tests.orchestrator.cli.test_safe import HOSTILE
 
 
 def render(steps: list[Step], *, styles: bool = False, **options: Any) -> str:
-    console = Console(record=True, width=40, file=io.StringIO(), force_terminal=styles, color_system="standard" if styles else None)
+    console = Console(
+        record=True, width=40, file=io.StringIO(), force_terminal=styles, color_system="standard" if styles else None
+    )
     transcript = Transcript(console, **options)
     for event in make_events("run_1", steps):
         transcript.feed(event)
@@ -20,7 +22,7 @@ def render(steps: list[Step], *, styles: bool = False, **options: Any) -> str:
 
 def test_a_whole_run() -> None:
     assert render(HELLO) == (
-        "· waiting, place 1 in the queue\n"
+        "· waiting, 1 run ahead in the queue\n"
         "· starting the container\n"
         "· running\n"
         "· session sess-1, scripted\n"
@@ -101,9 +103,7 @@ def test_sub_agents_are_indented_by_their_depth() -> None:
         ("message_delta", {"text": "back", "message_id": "m1"}),
         ("thinking", {"text": "whose"}, "unknown"),
     ])  # fmt: skip
-    assert text == (
-        "● Task  look\n│ one\n│ two\n│ ● Task  deeper\n│ │ hm\n│   └ r\nback\n│ whose\n"
-    )
+    assert text == ("● Task  look\n│ one\n│ two\n│ ● Task  deeper\n│ │ hm\n│   └ r\nback\n│ whose\n")
 
 
 def test_what_the_orchestrator_says() -> None:
@@ -114,6 +114,8 @@ def test_what_the_orchestrator_says() -> None:
         ("status", {"phase": "unparsed", "line": "gibber ish"}),
         ("status", {"phase": "limit_warning", "limit": "memory"}),
         ("status", {"phase": "heartbeat"}),
+        ("status", {"phase": "queued", "position": 0}),
+        ("status", {"phase": "queued", "position": 3}),
         ("status", {"phase": "something_new", "x": 1}),
         ("novelty", {"y": 2}),
         ("error", {"reason": "timeout", "message": "after 300 s", "details": {}}),
@@ -124,6 +126,7 @@ def test_what_the_orchestrator_says() -> None:
         "· stderr: warn ings",
         "· a line that was not understood: gibber ish",
         '· limit warning {"limit": "memory"}',
+        "· waiting, 3 runs ahead in the queue",
         '· something new {"x": 1}',
         '· novelty {"y": 2}',
         "✗ timeout: after 300 s",
@@ -160,7 +163,12 @@ def test_no_field_of_any_event_reaches_the_terminal_as_it_is(text: str) -> None:
 
 
 def test_a_sequence_cut_over_two_deltas_does_not_act() -> None:
-    text = render([("message_delta", {"text": "a\x1b", "message_id": "m"}), ("message_delta", {"text": "]0;t\x07b", "message_id": "m"})])
+    text = render(
+        [
+            ("message_delta", {"text": "a\x1b", "message_id": "m"}),
+            ("message_delta", {"text": "]0;t\x07b", "message_id": "m"}),
+        ]
+    )
     assert "\x1b" not in text
     assert text.startswith("a")
 

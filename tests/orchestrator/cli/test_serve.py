@@ -29,7 +29,7 @@ async def test_drain_waits_and_a_second_signal_does_not(paths: Paths) -> None:
         command.signal(signal.SIGINT)
         assert await command.end() == 0
     assert "stopping now" in command.text
-    assert "[stop drain=False]" in command.text
+    assert not paths.lock_file.exists()
 
 
 async def test_a_second_service_is_refused(paths: Paths) -> None:
@@ -41,3 +41,9 @@ async def test_a_second_service_is_refused(paths: Paths) -> None:
 
 def test_the_port_is_checked(invoke: Invoke) -> None:
     assert invoke("serve", "--port", "70000").exit_code == 2
+
+
+async def test_a_service_that_cannot_start_says_why(paths: Paths) -> None:
+    async with podmentor("serve", PODMENTOR_FAKE='{"nope": 1}') as command:
+        assert await command.end() == 1
+    assert "[internal]" in command.text

@@ -99,7 +99,9 @@ async def test_when_the_service_goes_away_the_stream_goes_on_here(paths: Paths, 
     await link.aclose()
 
 
-async def test_a_failing_start_is_told_and_leaves_nothing(paths: Paths, embedded: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_start_is_told_and_leaves_nothing(
+    paths: Paths, embedded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PODMENTOR_FAKE", '{"nope": 1}')
     with pytest.raises(TypeError):
         async with ServiceLink(CliContext()):

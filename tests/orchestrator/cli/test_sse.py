@@ -8,7 +8,7 @@ from orchestrator.cli import sse
 from orchestrator.cli.sse import Message, SseParser
 
 STREAM = (
-    b"\xef\xbb\xbf: comment\n\nid: 1\nevent: thinking\ndata: {\"a\":1}\n\n"
+    b'\xef\xbb\xbf: comment\n\nid: 1\nevent: thinking\ndata: {"a":1}\n\n'
     b"data:two\rdata: lines\r\rid: 3\r\nevent: x\r\ndata: \xc3\xbc\r\n\r\nevent: nodata\n\ndata: last, unfinished"
 )
 WANT = [Message("thinking", '{"a":1}', "1"), Message("message", "two\nlines", "1"), Message("x", "ü", "3")]

@@ -64,6 +64,10 @@ async def table() -> AsyncIterator[ProcessTable]:
     await table.aclose()
 
 
+async def namespace(pid: int) -> int | None:
+    return await asyncio.to_thread(namespace_of, Path("/proc"), pid)
+
+
 async def exact(meter: MemoryMeter) -> int:
     used = await meter.measure(0)
     assert used is not None
@@ -72,7 +76,7 @@ async def exact(meter: MemoryMeter) -> int:
 
 async def test_everything_in_the_namespace_is_counted(table: ProcessTable) -> None:
     async with allocating(*NAMESPACES) as it:
-        with MemoryMeter(it.pid, table) as meter:
+        with await MemoryMeter.of(it.pid, table) as meter:
             start = await exact(meter)
             assert 0 < start < 40 * MIB
             await it.tell("grow 50")
@@ -91,7 +95,7 @@ async def test_everything_in_the_namespace_is_counted(table: ProcessTable) -> No
 async def test_memory_that_is_shared_is_counted_once(table: ProcessTable) -> None:
     async with allocating(*NAMESPACES) as it:
         await it.tell("share 80 3")
-        with MemoryMeter(it.pid, table) as meter:
+        with await MemoryMeter.of(it.pid, table) as meter:
             used = await exact(meter)
             assert 80 * MIB <= used < 160 * MIB
             # The bound alone (four times 80 MiB) is above this limit, the exact measure is not.
@@ -100,17 +104,17 @@ async def test_memory_that_is_shared_is_counted_once(table: ProcessTable) -> Non
 
 async def test_two_containers_are_told_apart(table: ProcessTable) -> None:
     async with allocating(*NAMESPACES) as one, allocating(*NAMESPACES) as other:
-        assert namespace_of(Path("/proc"), one.pid) != namespace_of(Path("/proc"), other.pid)
+        assert await namespace(one.pid) != await namespace(other.pid)
         await one.tell("grow 90")
-        with MemoryMeter(one.pid, table) as big, MemoryMeter(other.pid, table) as small:
+        with await MemoryMeter.of(one.pid, table) as big, await MemoryMeter.of(other.pid, table) as small:
             assert await exact(big) > 90 * MIB
             assert await exact(small) < 60 * MIB
 
 
 async def test_without_a_namespace_of_its_own_the_descendants_are_measured(table: ProcessTable) -> None:
     async with allocating() as it:
-        assert namespace_of(Path("/proc"), it.pid) == namespace_of(Path("/proc"), os.getpid())
-        with MemoryMeter(it.pid, table) as meter:
+        assert await namespace(it.pid) == await namespace(os.getpid())
+        with await MemoryMeter.of(it.pid, table) as meter:
             start = await exact(meter)
             await it.tell("share 50 1")
             await it.tell("grow 50")
@@ -125,7 +129,7 @@ async def test_excess_is_reported_once_and_ends_the_watch(table: ProcessTable) -
             seen.append(used)
             os.kill(it.pid, signal.SIGKILL)
 
-        with MemoryMeter(it.pid, table) as meter:
+        with await MemoryMeter.of(it.pid, table) as meter:
             watch = asyncio.create_task(watch_memory(meter, limit_bytes=100 * MIB, on_excess=kill, interval=0.01))
             await it.tell("grow 30")
             await it.tell("grow 30")
@@ -145,7 +149,7 @@ async def test_the_watch_ends_with_the_container(table: ProcessTable) -> None:
         raise AssertionError(used)
 
     async with allocating(*NAMESPACES) as it:
-        with MemoryMeter(it.pid, table) as meter:
+        with await MemoryMeter.of(it.pid, table) as meter:
             watch = asyncio.create_task(watch_memory(meter, limit_bytes=HUGE, on_excess=never, interval=0.01))
             os.kill(it.pid, signal.SIGKILL)
             await asyncio.wait_for(watch, 60)
@@ -155,10 +159,10 @@ async def test_the_watch_ends_with_the_container(table: ProcessTable) -> None:
 async def test_a_process_that_has_ended_measures_nothing(table: ProcessTable) -> None:
     async with allocating() as it:
         pid = it.pid
-        meter = MemoryMeter(pid, table)
+        meter = await MemoryMeter.of(pid, table)
         assert await meter.measure(HUGE) is not None
     assert await meter.measure(HUGE) is None
-    assert await MemoryMeter(pid, table).measure(HUGE) is None
+    assert await (await MemoryMeter.of(pid, table)).measure(HUGE) is None
     meter.close()
     meter.close()
 
@@ -188,12 +192,12 @@ class FakeProc:
 
 
 @pytest.fixture
-async def fake(tmp_path: Path) -> FakeProc:
+def fake(tmp_path: Path) -> FakeProc:
     (tmp_path / "self").mkdir()
     return FakeProc(tmp_path)
 
 
-async def test_pss_counts_where_it_can_be_read_and_rss_elsewhere(fake: FakeProc) -> None:
+def test_pss_counts_where_it_can_be_read_and_rss_elsewhere(fake: FakeProc) -> None:
     table = ProcessTable(proc=fake.top, max_age=0)
     fake.add(20, namespace=7, rss=1000, pss=600)
     fake.add(21, namespace=7, rss=2000)
@@ -201,10 +205,10 @@ async def test_pss_counts_where_it_can_be_read_and_rss_elsewhere(fake: FakeProc)
     fake.add(23, namespace=None, rss=8000)
     with MemoryMeter(20, table) as meter:
         assert meter.sample(0) == 2600 * 1024
-    await table.aclose()
+    table.executor.shutdown()
 
 
-async def test_the_exact_measure_is_taken_for_excess_and_for_a_new_peak_alone(fake: FakeProc) -> None:
+def test_the_exact_measure_is_taken_for_excess_and_for_a_new_peak_alone(fake: FakeProc) -> None:
     table = ProcessTable(proc=fake.top, max_age=0)
     fake.add(20, namespace=7, rss=1600, pss=800)
     with MemoryMeter(20, table) as meter:
@@ -218,10 +222,10 @@ async def test_the_exact_measure_is_taken_for_excess_and_for_a_new_peak_alone(fa
         fake.sizes(20, rss=400, pss=200)
         assert meter.sample(1 << 30) == 400 * 1024
         assert meter.peak_bytes == 900 * 1024
-    await table.aclose()
+    table.executor.shutdown()
 
 
-async def test_one_scan_serves_all_who_ask_within_its_age(fake: FakeProc) -> None:
+def test_one_scan_serves_all_who_ask_within_its_age(fake: FakeProc) -> None:
     now = [100.0]
     table = ProcessTable(proc=fake.top, max_age=1, clock=lambda: now[0])
     fake.add(20, namespace=7)
@@ -232,13 +236,13 @@ async def test_one_scan_serves_all_who_ask_within_its_age(fake: FakeProc) -> Non
     assert table.members(inode) == [20]
     now[0] += 1
     assert sorted(table.members(inode)) == [20, 21]
-    await table.aclose()
+    table.executor.shutdown()
 
 
-async def test_descendants_follow_the_parents(fake: FakeProc) -> None:
+def test_descendants_follow_the_parents(fake: FakeProc) -> None:
     table = ProcessTable(proc=fake.top)
     for pid, parent in ((30, 1), (31, 30), (32, 31), (33, 1), (34, 30)):
         fake.add(pid, namespace=0, parent=parent)
     assert sorted(table.descendants(30)) == [30, 31, 32, 34]
     assert table.descendants(99) == []
-    await table.aclose()
+    table.executor.shutdown()

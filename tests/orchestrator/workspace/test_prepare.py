@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config.models import Paths
-from orchestrator.contract.workspace import Workspaces as WorkspacesProtocol
+from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
-from orchestrator.workspace import Workspaces
+from orchestrator.workspace import DirectoryWorkspaces
 
 ID = "0123456789abcdef0123456789abcdef"
 OTHER = "f" * 32
@@ -47,8 +47,8 @@ def deleter() -> Deleter:
 
 
 @pytest.fixture
-def workspaces(paths: Paths, deleter: Deleter) -> Workspaces:
-    return Workspaces(paths, deleter)
+def workspaces(paths: Paths, deleter: Deleter) -> DirectoryWorkspaces:
+    return DirectoryWorkspaces(paths, deleter)
 
 
 @pytest.fixture
@@ -63,12 +63,14 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def test_it_is_what_the_runs_ask_for(workspaces: Workspaces) -> None:
-    promised: WorkspacesProtocol = workspaces
+def test_it_is_what_the_runs_ask_for(workspaces: DirectoryWorkspaces) -> None:
+    promised: Workspaces = workspaces
     assert promised is workspaces
 
 
-async def test_an_overlay_has_home_upper_and_work_of_its_own(workspaces: Workspaces, paths: Paths, repo: Path) -> None:
+async def test_an_overlay_has_home_upper_and_work_of_its_own(
+    workspaces: DirectoryWorkspaces, paths: Paths, repo: Path
+) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     base = paths.state_dir / "subagents" / ID
     assert made.home == base / "home"
@@ -80,7 +82,9 @@ async def test_an_overlay_has_home_upper_and_work_of_its_own(workspaces: Workspa
     assert made.mount == workspaces.mount_of(subagent_id=ID, source=repo, mode="overlay")
 
 
-async def test_the_next_run_finds_what_the_last_one_left(workspaces: Workspaces, deleter: Deleter, repo: Path) -> None:
+async def test_the_next_run_finds_what_the_last_one_left(
+    workspaces: DirectoryWorkspaces, deleter: Deleter, repo: Path
+) -> None:
     first = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     assert first.mount.upper is not None
     (first.mount.upper / "new").write_text("x")
@@ -95,7 +99,7 @@ async def test_the_next_run_finds_what_the_last_one_left(workspaces: Workspaces,
 
 
 async def test_an_empty_leftover_of_the_kernel_is_removed_without_help(
-    workspaces: Workspaces, deleter: Deleter, repo: Path
+    workspaces: DirectoryWorkspaces, deleter: Deleter, repo: Path
 ) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     assert made.mount.work is not None
@@ -106,7 +110,7 @@ async def test_an_empty_leftover_of_the_kernel_is_removed_without_help(
 
 
 async def test_a_leftover_with_content_is_removed_with_the_rights_that_it_takes(
-    workspaces: Workspaces, deleter: Deleter, repo: Path
+    workspaces: DirectoryWorkspaces, deleter: Deleter, repo: Path
 ) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     assert made.mount.work is not None
@@ -117,7 +121,7 @@ async def test_a_leftover_with_content_is_removed_with_the_rights_that_it_takes(
     assert list(made.mount.work.iterdir()) == []
 
 
-async def test_without_a_repo_the_workspace_is_empty(workspaces: Workspaces, paths: Paths) -> None:
+async def test_without_a_repo_the_workspace_is_empty(workspaces: DirectoryWorkspaces, paths: Paths) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=None, mode="overlay")
     assert made.mount.source == paths.state_dir / "subagents" / ID / "empty"
     assert list(made.mount.source.iterdir()) == []
@@ -126,7 +130,7 @@ async def test_without_a_repo_the_workspace_is_empty(workspaces: Workspaces, pat
     assert workspaces.mount_of(subagent_id=ID, source=None, mode="overlay") == made.mount
 
 
-async def test_readonly_and_direct_have_no_upper(workspaces: Workspaces, paths: Paths, repo: Path) -> None:
+async def test_readonly_and_direct_have_no_upper(workspaces: DirectoryWorkspaces, paths: Paths, repo: Path) -> None:
     readonly = await workspaces.prepare(subagent_id=ID, source=repo, mode="readonly")
     direct = await workspaces.prepare(subagent_id=OTHER, source=repo, mode="direct")
     assert (readonly.mount.mode, readonly.mount.source, readonly.mount.upper) == ("readonly", repo, None)
@@ -136,7 +140,7 @@ async def test_readonly_and_direct_have_no_upper(workspaces: Workspaces, paths: 
         await workspaces.prepare(subagent_id=OTHER, source=None, mode="direct")
 
 
-async def test_a_link_is_resolved_once_and_for_all(workspaces: Workspaces, tmp_path: Path, repo: Path) -> None:
+async def test_a_link_is_resolved_once_and_for_all(workspaces: DirectoryWorkspaces, tmp_path: Path, repo: Path) -> None:
     link = tmp_path / "current"
     link.symlink_to(repo)
     first = await workspaces.prepare(subagent_id=ID, source=link, mode="overlay")
@@ -153,7 +157,7 @@ async def test_a_link_is_resolved_once_and_for_all(workspaces: Workspaces, tmp_p
     assert b"\n-hello\n+changed\n" in await workspaces.unified_patch(mount)
 
 
-async def test_a_conversation_stays_on_its_repo(workspaces: Workspaces, tmp_path: Path, repo: Path) -> None:
+async def test_a_conversation_stays_on_its_repo(workspaces: DirectoryWorkspaces, tmp_path: Path, repo: Path) -> None:
     (tmp_path / "other").mkdir()
     await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     with pytest.raises(ConflictError, match=f"works on {repo}: start a new one"):
@@ -166,7 +170,9 @@ async def test_a_conversation_stays_on_its_repo(workspaces: Workspaces, tmp_path
 
 
 @pytest.mark.parametrize("bad", ["", "..", "A" * 32, "a" * 31, "a" * 33, "../" + "a" * 29, "a" * 32 + "\n", "a/" * 16])
-async def test_ids_are_checked_before_they_become_paths(workspaces: Workspaces, paths: Paths, bad: str) -> None:
+async def test_ids_are_checked_before_they_become_paths(
+    workspaces: DirectoryWorkspaces, paths: Paths, bad: str
+) -> None:
     with pytest.raises(InvalidRequestError):
         await workspaces.prepare(subagent_id=bad, source=None, mode="overlay")
     with pytest.raises(InvalidRequestError):
@@ -180,7 +186,9 @@ async def test_ids_are_checked_before_they_become_paths(workspaces: Workspaces, 
     assert not paths.state_dir.exists()
 
 
-async def test_a_planted_link_is_not_followed(workspaces: Workspaces, paths: Paths, tmp_path: Path, repo: Path) -> None:
+async def test_a_planted_link_is_not_followed(
+    workspaces: DirectoryWorkspaces, paths: Paths, tmp_path: Path, repo: Path
+) -> None:
     victim = tmp_path / "victim"
     victim.mkdir(mode=0o755)
     paths.subagent_dir(ID).mkdir(parents=True)
@@ -190,7 +198,7 @@ async def test_a_planted_link_is_not_followed(workspaces: Workspaces, paths: Pat
     assert mode(victim) == 0o755
 
 
-async def test_a_damaged_record_is_told(workspaces: Workspaces, paths: Paths, repo: Path) -> None:
+async def test_a_damaged_record_is_told(workspaces: DirectoryWorkspaces, paths: Paths, repo: Path) -> None:
     await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     (paths.subagent_dir(ID) / "source.json").write_text("{")
     with pytest.raises(StorageError, match=r"source\.json is damaged"):
@@ -198,7 +206,7 @@ async def test_a_damaged_record_is_told(workspaces: Workspaces, paths: Paths, re
 
 
 async def test_discard_removes_everything_and_may_be_repeated(
-    workspaces: Workspaces, paths: Paths, deleter: Deleter, repo: Path, tmp_path: Path
+    workspaces: DirectoryWorkspaces, paths: Paths, deleter: Deleter, repo: Path, tmp_path: Path
 ) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     assert made.mount.work is not None
@@ -223,7 +231,7 @@ async def test_discard_asks_for_help_where_its_own_rights_end(paths: Paths, repo
         process = await asyncio.create_subprocess_exec("rm", "-rf", "--", str(path))
         assert await process.wait() == 0
 
-    workspaces = Workspaces(paths, rm)
+    workspaces = DirectoryWorkspaces(paths, rm)
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     # deeper than plain removal goes
     fd = os.open(made.home, os.O_RDONLY)
@@ -240,7 +248,7 @@ async def test_discard_asks_for_help_where_its_own_rights_end(paths: Paths, repo
 
 
 async def test_what_cannot_be_removed_is_told(paths: Paths, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspaces = Workspaces(paths, Deleter(works=False))
+    workspaces = DirectoryWorkspaces(paths, Deleter(works=False))
     await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
 
     def refused(path: Path) -> None:
@@ -251,7 +259,7 @@ async def test_what_cannot_be_removed_is_told(paths: Paths, repo: Path, monkeypa
         await workspaces.discard(ID)
 
 
-async def test_a_control_dir_holds_the_prompt_for_us_alone(workspaces: Workspaces, paths: Paths) -> None:
+async def test_a_control_dir_holds_the_prompt_for_us_alone(workspaces: DirectoryWorkspaces, paths: Paths) -> None:
     directory = await workspaces.make_control_dir(ID, "fix ünïcode \ud800 please\n")
     assert directory == paths.runtime_dir / ID
     assert (mode(directory), mode(directory / "prompt")) == (0o700, 0o600)
@@ -261,7 +269,7 @@ async def test_a_control_dir_holds_the_prompt_for_us_alone(workspaces: Workspace
     assert (directory / "prompt").read_text() == "again"
 
 
-async def test_a_control_dir_goes_with_its_sockets(workspaces: Workspaces) -> None:
+async def test_a_control_dir_goes_with_its_sockets(workspaces: DirectoryWorkspaces) -> None:
     directory = await workspaces.make_control_dir(ID, "x")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(directory / "gateway.sock"))
@@ -271,7 +279,7 @@ async def test_a_control_dir_goes_with_its_sockets(workspaces: Workspaces) -> No
 
 
 async def test_a_control_dir_that_is_a_link_loses_the_link_only(
-    workspaces: Workspaces, paths: Paths, repo: Path
+    workspaces: DirectoryWorkspaces, paths: Paths, repo: Path
 ) -> None:
     paths.runtime_dir.mkdir()
     (paths.runtime_dir / ID).symlink_to(repo)
@@ -281,12 +289,14 @@ async def test_a_control_dir_that_is_a_link_loses_the_link_only(
 
 
 async def test_a_runtime_dir_that_is_too_long_for_sockets_is_told(tmp_path: Path) -> None:
-    long = Workspaces(Paths(state_dir=tmp_path, runtime_dir=Path("/tmp") / ("x" * 80)), Deleter())
+    long = DirectoryWorkspaces(Paths(state_dir=tmp_path, runtime_dir=Path("/tmp") / ("x" * 80)), Deleter())
     with pytest.raises(StorageError, match=r"set storage\.runtime_dir"):
         await long.make_control_dir(ID, "x")
 
 
-async def test_the_sweep_sees_only_what_looks_like_a_run(workspaces: Workspaces, paths: Paths, repo: Path) -> None:
+async def test_the_sweep_sees_only_what_looks_like_a_run(
+    workspaces: DirectoryWorkspaces, paths: Paths, repo: Path
+) -> None:
     assert await workspaces.stale_control_dirs(set()) == []
     for run in (ID, OTHER):
         await workspaces.make_control_dir(run, "x")
