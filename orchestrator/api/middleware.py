@@ -51,16 +51,14 @@ async def errors_as_problems(request: web.Request, handler: Handler) -> web.Stre
         if request.get(STARTED):
             raise  # half of an answer is out: the connection is closed, nothing can be put right
         response = _answer(request, error)
-    access_log.info(
-        "%s %s %d %.0f ms %s", request.method, request.path, response.status, (time.monotonic() - began) * 1000,
-        request_id_of(request),
-    )  # fmt: skip
+    spent, path = (time.monotonic() - began) * 1000, request.rel_url.raw_path
+    access_log.info("%s %s %d %.0f ms %s", request.method, path, response.status, spent, request_id_of(request))
     return response
 
 
 def _answer(request: web.Request, error: Exception) -> web.Response:
     request_id = request_id_of(request)
-    if isinstance(error, web.RequestPayloadError):
+    if isinstance(error, web.RequestPayloadError | ConnectionError):  # the latter: nobody is left to read the answer
         error = InvalidRequestError("the body is not what its headers announce")
     if isinstance(error, PodmentorError):
         if error.status >= 500:
@@ -73,7 +71,7 @@ def _answer(request: web.Request, error: Exception) -> web.Response:
         status = error.status
         headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
     else:
-        log.error("request %s failed: %s %s", request_id, request.method, request.path, exc_info=error)
+        log.error("request %s failed: %s %s", request_id, request.method, request.rel_url.raw_path, exc_info=error)
         detail = "an error inside podmentor; its log has the details under the request id"
         body = problem(code="internal", status=500, detail=detail, request_id=request_id)
         status, headers = 500, {}

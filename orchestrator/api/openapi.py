@@ -34,7 +34,7 @@ def build_spec(routes: Iterable[Route], *, version: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in table:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
-    return {
+    document = {
         "openapi": "3.1.0",
         "info": {
             "title": "podmentor",
@@ -48,6 +48,20 @@ def build_spec(routes: Iterable[Route], *, version: str) -> dict[str, Any]:
         },
         "security": [{"token": []}],
     }
+    return {name: _markdown(value) for name, value in document.items()}
+
+
+def _markdown(value: Any) -> Any:
+    """Descriptions come from docstrings, whose double backticks are single ones here."""
+    match value:
+        case dict():
+            return {key: _markdown(item) for key, item in value.items()}
+        case list():
+            return [_markdown(item) for item in value]
+        case str():
+            return value.replace("``", "`")
+        case _:
+            return value
 
 
 def _schemas(routes: tuple[Route, ...]) -> dict[str, Any]:
@@ -118,9 +132,13 @@ def _replies(replies: tuple[Reply, ...]) -> dict[str, Any]:
     for reply in replies:
         entry = found.setdefault(str(reply.status), {"description": reply.description})
         if reply.media_type:
-            schema = {"type": "string"} if reply.model is None else _ref(reply.model)
+            schema = _ref(reply.model) if reply.model is not None else {"type": _type(reply.media_type)}
             entry.setdefault("content", {})[reply.media_type] = {"schema": schema}
     return found
+
+
+def _type(media_type: str) -> str:
+    return "object" if media_type == "application/json" else "string"
 
 
 def _errors(route: Route) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def run_request(body: RunBody, who: Identity, server: ServerConfig, key: str | N
     return RunRequest(
         backend=body.backend, query=body.query, user_id=who.user_id, subagent_id=body.subagent_id, repo=repo,
         repo_path=path, tier=body.tier, workspace=body.workspace, limits=limits, metadata=body.metadata,
-        idempotency_key=key,
+        idempotency_key=key, privileged=who.role == "admin",
     )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def tool_request(
         raise InvalidRequestError("X-Podmentor-Repo must be the name of a configured repo")
     return RunRequest(
         backend=backend, query=args.query, user_id=who.user_id, subagent_id=args.subagent_id, repo=repo,
-        idempotency_key=key,
+        idempotency_key=key, privileged=who.role == "admin",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ token revoked by another process is refused at once.
 import asyncio
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -26,6 +27,7 @@ from orchestrator.errors import InvalidRequestError, NotFoundError, StorageError
 __all__ = ["NewToken", "TokenRecord", "TokenStore", "ensure_local_token"]
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 _FORM = re.compile(r"pmt_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _BUSY_MS: Final = 5000
 _USE_STEP: Final = timedelta(minutes=1)
@@ -181,7 +183,7 @@ class TokenStore:
         if record.expires_at is not None and datetime.fromisoformat(record.expires_at) <= now:
             raise UnauthorizedError("the token has expired")
         if record.last_used_at is None or now - datetime.fromisoformat(record.last_used_at) >= _USE_STEP:
-            db.execute("UPDATE tokens SET last_used_at = ? WHERE id = ?", (_text(now), token_id))
+            _note_use(db, token_id, _text(now))
         return Identity(user_id=record.name, role=record.role)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -213,6 +215,17 @@ class TokenStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _note_use(db: sqlite3.Connection, token_id: str, now: str) -> None:
+    """Best effort: a database that is busy or full must not lock everybody out."""
+    db.execute("PRAGMA busy_timeout = 50")
+    try:
+        db.execute("UPDATE tokens SET last_used_at = ? WHERE id = ?", (now, token_id))
+    except sqlite3.OperationalError as error:
+        log.debug("the last use of token %s is not noted: %s", token_id, error)
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
 
 
 def _digest(text: str) -> str:

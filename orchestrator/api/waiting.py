@@ -1,14 +1,13 @@
 """Waiting for the end of a run on behalf of a client that may go away, in a service that may stop."""
 
 import asyncio
-from typing import Final
 
 from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.contract.runs import RunRecord
 
-_STEP_SECONDS: Final = 5.0
+STEP_SECONDS = 5.0
 """How soon a client's leaving is noticed."""
 
 
@@ -18,7 +17,7 @@ async def wait_for_end(request: web.Request, run_id: str, *, timeout: float) -> 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     while True:
-        step = min(max(deadline - loop.time(), 0.0), _STEP_SECONDS)
+        step = min(max(deadline - loop.time(), 0.0), STEP_SECONDS)
         waiter = request.app[keys.TASKS].spawn(runs.wait(run_id, user_id=scope, timeout=step), name=f"wait {run_id}")
         try:
             await asyncio.wait({waiter})

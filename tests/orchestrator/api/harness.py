@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from jsonschema import Draft202012Validator
+from openapi_schema_validator import OAS31Validator
 
 from orchestrator.api.openapi import build_spec
 from orchestrator.api.routes import ROUTES
@@ -141,7 +141,7 @@ def operation_of(method: str, path: str) -> dict[str, Any] | None:
 
 def validate(value: object, schema: Mapping[str, Any]) -> None:
     """``value`` against a schema that may refer to the document's components."""
-    Draft202012Validator({**schema, "components": SPEC["components"]}).validate(value)
+    OAS31Validator({**schema, "components": SPEC["components"]}).validate(value)
 
 
 async def frames(response: aiohttp.ClientResponse) -> AsyncIterator[Frame]:

@@ -4,6 +4,7 @@ import pytest
 
 from orchestrator.api.identity import Identity, acting_for, is_plain_name
 from orchestrator.errors import ForbiddenError, InvalidRequestError
+from tests.fakes.run_service import done
 from tests.orchestrator.api.harness import SPEC, Api
 
 RUN = {"backend": "claude-code", "query": "x"}
@@ -37,6 +38,17 @@ async def test_each_run_belongs_to_who_asked(api: Api) -> None:
     seen = (await api.get("/v1/runs", who="svc", headers={HEADER: "alice"})).json["runs"]
     assert {run["user_id"] for run in seen} == {"alice"}
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/tools/claude_code"])
+async def test_only_admins_and_the_local_owner_may_widen_what_is_configured(api: Api, path: str) -> None:
+    api.runs.on_submit = lambda record: api.runs.emit(record.run_id, done())
+    body = RUN if path == "/v1/runs" else {"query": "x"}
+    for who, privileged in (("alice", False), ("svc", False), ("root", True), ("local", True)):
+        await api.post(path, body, who=who)
+        assert api.runs.requests[-1].privileged is privileged
+    await api.post(path, body, who="svc", headers={HEADER: "root"})
+    assert api.runs.requests[-1].privileged is False
 
 
 @pytest.mark.parametrize("who", ["alice", "root", "local"])

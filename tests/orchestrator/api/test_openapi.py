@@ -26,7 +26,7 @@ from orchestrator.events import KINDS, AgentEvent, EventRecord
 from tests.orchestrator.api.harness import SPEC, Api
 
 
-def names(record: type[Any]) -> set[str]:
+def names(record: Any) -> set[str]:
     """The members of a record or a model."""
     return set(record.model_fields) if issubclass(record, BaseModel) else {field.name for field in fields(record)}
 
@@ -77,7 +77,7 @@ def test_every_private_operation_documents_401_and_403() -> None:
         (responses.CapabilitiesView, Capabilities, set()),
         (EventEnvelope, EventRecord, {"-data"}),
         (LimitsBody, LimitsRequest, set()),
-        (RunBody, RunRequest, {"-user_id", "-repo_path", "-idempotency_key"}),
+        (RunBody, RunRequest, {"-user_id", "-repo_path", "-idempotency_key", "-privileged"}),
         (RunListQuery, RunFilter, {"-user_id"}),
     ],
 )

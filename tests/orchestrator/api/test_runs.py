@@ -2,11 +2,13 @@
 
 import asyncio
 import gzip
+import logging
 from typing import Any
 
 import aiohttp
 import pytest
 
+from orchestrator.api import waiting
 from orchestrator.contract.runs import LimitsRequest, RunRecord
 from orchestrator.errors import QueueFullError, ShuttingDownError
 from orchestrator.events import Error, MessageDelta
@@ -375,11 +377,59 @@ async def test_a_wait_is_ended_by_shutdown_with_the_run_as_it_is(api: Api) -> No
     assert (answer.status, answer.json["state"]) == (202, "queued")
 
 
-async def test_the_connection_of_a_waiting_client_may_break(api: Api) -> None:
-    with pytest.raises(TimeoutError):
-        await api.session.post(
-            f"{api.url}/v1/runs?wait=1", json=RUN, headers=api.headers("alice"),
-            timeout=aiohttp.ClientTimeout(total=0.3),
-        )  # fmt: skip
+async def test_a_wait_ends_when_its_client_has_gone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "STEP_SECONDS", 0.02)
+    ended = watch("orchestrator.api.access")
+    async with aiohttp.ClientSession() as session:
+        asking = asyncio.create_task(session.post(f"{api.url}/v1/runs?wait=1", json=RUN, headers=api.headers("alice")))
+        await api.runs.until(lambda: api.runs.waiters == 1)
+        asking.cancel()
+        await asyncio.wait({asking})
+    await asyncio.wait_for(ended.wait(), 10)
+    assert api.runs.runs["run-1"].state == "queued"
     api.runs.emit("run-1", done())
     assert (await api.get("/v1/runs/run-1")).json["outcome"] == "completed"
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_failure_of_ours(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", api.servers.port)
+    head = f"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token['alice']}\r\n"
+    writer.write(f'{head}Content-Length: 500\r\n\r\n{{"backend": "cl'.encode())
+    await writer.drain()
+    writer.transport.abort()
+    await api.servers.aclose()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    assert api.runs.requests == []
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_log_is_no_failure_of_ours(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.runs.add_run()
+    path = api.directory / "ctr.log"
+    path.write_bytes(b"x" * 20_000_000)
+    api.runs.logs["run-1"] = path
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.servers.port)
+    head = f"GET /v1/runs/run-1/log HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token['alice']}\r\n\r\n"
+    writer.write(head.encode())
+    assert await reader.readexactly(1000)
+    writer.transport.abort()
+    await api.servers.aclose()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def watch(name: str) -> asyncio.Event:
+    """Set at the next line of a logger."""
+    seen, logger = asyncio.Event(), logging.getLogger(name)
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            del record
+            logger.removeHandler(self)
+            seen.set()
+
+    logger.setLevel(logging.INFO)
+    logger.addHandler(Handler())
+    return seen

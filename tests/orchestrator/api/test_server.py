@@ -61,6 +61,14 @@ async def test_both_sockets_answer_and_the_file_is_the_owners(begin: Begin, tmp_
     await servers.aclose()
 
 
+async def test_without_a_host_there_is_only_the_unix_socket(begin: Begin) -> None:
+    servers = await begin(host=None)
+    assert servers.port is None
+    connector = aiohttp.UnixConnector(path=str(servers.unix_socket))
+    async with aiohttp.ClientSession(connector=connector) as session, session.get("http://localhost/") as response:
+        assert await response.text() == "hello"
+
+
 async def test_a_stale_socket_is_replaced(begin: Begin, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as dead:
@@ -133,7 +141,6 @@ async def test_the_socket_of_a_following_service_is_not_removed(begin: Begin, tm
 async def test_listening_beyond_this_machine_is_warned_of(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
     await begin(host="localhost")
     assert not caplog.records
-    # 127.0.0.2 would be loopback too; an empty host is every address, so only the port of this machine is asked for
     with pytest.raises(ConflictError):
         await begin(host="192.0.2.1")  # documentation address: never ours, so nothing listens
     assert "other machines can reach" in caplog.text

@@ -53,7 +53,7 @@ async def test_a_token_proves_its_holder(store: TokenStore) -> None:
 
 async def test_every_role_is_told(store: TokenStore) -> None:
     for role in ("user", "service", "admin"):
-        identity = await store.authenticate((await store.create("x", role)).text)  # type: ignore[arg-type]
+        identity = await store.authenticate((await store.create("x", role)).text)
         assert (identity.role, identity.local_owner) == (role, False)
         assert identity.scope == (None if role == "admin" else "x")
 
@@ -134,6 +134,18 @@ async def test_the_last_use_is_noted_to_the_minute(store: TokenStore, clock: Clo
     assert seen == [
         "2026-01-01T00:00:10Z", "2026-01-01T00:00:10Z", "2026-01-01T00:01:10Z", "2026-01-01T00:02:50Z",
     ]  # fmt: skip
+
+
+async def test_a_database_that_another_writes_to_locks_nobody_out(store: TokenStore, database: Path) -> None:
+    new = await store.create("alice", "user")
+    writer = sqlite3.connect(database, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    assert (await store.authenticate(new.text)).user_id == "alice"
+    assert (await store.list_tokens())[0].last_used_at is None
+    writer.execute("COMMIT")
+    writer.close()
+    await store.authenticate(new.text)
+    assert (await store.list_tokens())[0].last_used_at is not None
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 65, "ä", "a\n", "local"])
