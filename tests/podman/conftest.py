@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from orchestrator.scripted import ScriptedProvider
 
+from orchestrator.scripted import ScriptedProvider
 from tests.podman.live import REAL_KEY, LiveService, live_service
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrator.scripted import ScriptedProvider
 
+from orchestrator.scripted import ScriptedProvider
 from tests.podman.live import LiveService, eventually, podman, processes_with
 
 pytestmark = pytest.mark.podman

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrator.scripted import ScriptedProvider
 
+from orchestrator.scripted import ScriptedProvider
 from tests.podman.live import LiveService, live_service, podman
 from tests.podman.test_claude_code import assert_nothing_left
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from orchestrator.scripted import ScriptedProvider
 
+from orchestrator.scripted import ScriptedProvider
 from tests.podman.live import REAL_KEY, LiveService, podman, processes_with
 
 pytestmark = pytest.mark.podman
