@@ -157,6 +157,7 @@ class RelayProcess:
             try:
                 return await link.call(op, **fields)
             except LinkLostError:
+                self._lost(link)  # the writer may notice before the reader has; asking the same link again is no use
                 if op == "shutdown":
                     return None
         raise SandboxError(f"the relay ends again and again; see {self._log_path}")
