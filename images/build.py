@@ -119,14 +119,19 @@ class PodmanImageBuilder:
         everything = await asyncio.to_thread(self._artifacts, catalogue, None, None)
         removed = []
         async with self._exclusive(progress):
+            await self._sweep(keep=set())
             old = stale(await stored_images(), {artifact.tag for artifact in everything.values()})
             steps = Steps(progress, total=len(old))
             for image in old:
                 label = next(iter(image.tags), image.image_id[:12])
                 with steps.step(image.name, f"remove {label}"):
                     size = await real_size(image.image_id)
-                    # By id with force: all its tags at once.  Images that containers use are not in this list.
-                    await output(["podman", "rmi", "--force", image.image_id], timeout=120)
+                    try:
+                        # Not by force: that would also end a run which has started from it since the listing.
+                        await output(["podman", "rmi", *(image.tags or (image.image_id,))], timeout=120)
+                    except ImageBuildError as error:
+                        steps.warn(f"{label} stays: {error}")
+                        continue
                 removed.append(RemovedImage(name=label, image_id=image.image_id, size_bytes=size))
         return removed
 
@@ -146,18 +151,25 @@ class PodmanImageBuilder:
             progress(BuildProgress(step="lock", kind="started", text=text, elapsed_seconds=0.0, number=0, total=0))
 
         async with build_lock(self._lock_file, timeout=LOCK_SECONDS, on_wait=waiting):
-            await self._sweep()
+            if self._work.exists():  # a build of this state directory was killed
+                await self._sweep(keep=set())
+            # Builds of other state directories, if any, go on meanwhile: theirs is not ours to remove.
+            others = set(await leftover_containers())
             try:
                 yield
             except BaseException:
                 with contextlib.suppress(ImageBuildError):  # the first failure is the one to tell about
-                    await self._sweep()
+                    await self._sweep(keep=others)
                 raise
-            await self._sweep()
+            await self._remove_work()
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, *, keep: set[str]) -> None:
         for container in await leftover_containers():
-            await output(["podman", "rm", "--force", container], timeout=120)
+            if container not in keep:
+                await output(["podman", "rm", "--force", container], timeout=120)
+        await self._remove_work()
+
+    async def _remove_work(self) -> None:
         if self._work.exists():
             # A build that was killed leaves files of subordinate ids, which only their user namespace can remove.
             await output(["podman", "unshare", "rm", "-rf", "--", str(self._work)], timeout=120)

@@ -17,19 +17,22 @@ class Steps:
         self.total = total
         self._number = 0
         self._step = ""
+        self._warned = False
         self._began = time.monotonic()
 
     @contextmanager
     def step(self, name: str, text: str) -> Iterator[None]:
-        """A step; it is reported as finished when the block ends without an error."""
+        """A step; it is reported as finished when the block ends without an error or a warning."""
         self._open(name)
         self._say("started", text)
+        self._warned = False
         try:
             yield
         except ImageBuildError as error:
             error.details.setdefault("step", name)
             raise
-        self._say("finished", text)
+        if not self._warned:
+            self._say("finished", text)
 
     def skip(self, name: str, text: str) -> None:
         """A step in which nothing had to be done."""
@@ -38,6 +41,7 @@ class Steps:
 
     def warn(self, text: str) -> None:
         """The open step did not quite succeed, but the build goes on."""
+        self._warned = True
         self._say("warning", text)
 
     def detail(self, line: str) -> None:

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
+from images.build import PodmanImageBuilder
 from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.config.models import Config, Paths
-from orchestrator.credentials.chain import CredentialChain
-from orchestrator.credentials.technical_user import TechnicalUser
-from orchestrator.doctor.runtime import working_runtime
+from orchestrator.contract.images import ImageBuilder
+from orchestrator.credentials import CredentialChain, TechnicalUser
+from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.runtime import PodmanRuntime
@@ -32,10 +33,14 @@ from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
+from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
+from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider
 from orchestrator.workspace.prepare import DirectoryWorkspaces
+
+__all__ = ["SAMPLE_FILES", "ServiceHandle", "image_builder", "run_doctor", "running_service", "scripted_provider"]
 
 log = logging.getLogger(__name__)
 
@@ -79,16 +84,15 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         app = create_app(runs=runs, tokens=tokens, config=config, instance=instance, version=version("podmentor"))
         servers = await start_servers(
             app,
-            host=config.server.host,
+            host=config.server.host if listen_tcp else None,
             port=config.server.port,
             unix_socket=paths.api_socket,
-            listen_tcp=listen_tcp,
         )
         stack.push_async_callback(servers.aclose)
         handle = ServiceHandle(
             socket=paths.api_socket,
             token=await asyncio.to_thread(ensure_local_token, paths),
-            port=servers.port if listen_tcp else None,
+            port=servers.port,
         )
         try:
             yield handle
@@ -120,6 +124,8 @@ async def _assemble(
     stack.push_async_callback(runtime.aclose)
     await runtime.start()
     relay = RelayProcess(runtime_dir=paths.runtime_dir, log_path=paths.state_dir / "relay.log")
+    processes = ProcessTable()
+    stack.push_async_callback(processes.aclose)
     watcher = await stack.enter_async_context(LogWatcher())
     supervisor = Supervisor(
         deps := Deps(
@@ -132,8 +138,9 @@ async def _assemble(
             watcher=watcher,
             runtime=runtime,
             relay=relay,
-            workspaces=DirectoryWorkspaces(paths=paths, delete_tree=runtime.delete_tree),
-            credentials=CredentialChain(config=config, links=[TechnicalUser()]),
+            processes=processes,
+            workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
+            credentials=CredentialChain([TechnicalUser()], config),
         )
     )
     stack.push_async_callback(lambda: relay.aclose(keep=supervisor.counts()["running"] > 0))
@@ -180,3 +187,27 @@ def instance_id(state_dir: Path) -> str:
     except FileExistsError:
         log.debug("known state directory")
     return path.read_text().strip()
+
+
+def image_builder(config: Config, paths: Paths) -> ImageBuilder:
+    """Builds, lists and prunes the backends' images."""
+    return PodmanImageBuilder(
+        state_dir=paths.state_dir,
+        base=config.images.base,
+        ca_bundle=config.images.ca_bundle,
+        runtime=config.podman.runtime,
+    )
+
+
+async def run_doctor(config: Config, paths: Paths) -> list[Finding]:
+    """Check this machine for this user."""
+    builder = image_builder(config, paths)
+    enabled = [name for name, backend in config.external_agent.backends.items() if backend.enabled]
+    wanted = await asyncio.to_thread(builder.wanted, [name for name in enabled if name in builder.backends()])
+    images = [WantedImage(backend, tag) for backend, tag in wanted.items()]
+    return await examine(config=config, paths=paths, images=images)
+
+
+def scripted_provider(*, scenario: str, api_key: str, pace: float = 0.0) -> ScriptedProvider:
+    """A model provider that follows a script; an async context manager with ``base_url``."""
+    return ScriptedProvider(scenario=scenario, api_key=api_key, pace=pace)

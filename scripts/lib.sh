@@ -236,7 +236,6 @@ ensure_runtime_dir() {
     done
   fi
   if [[ ! -d $dir ]]; then
-    as_root mkdir -p -m 0755 /run/user
     as_root install -d -m 0700 -o "$uid" -g "$gid" "$dir"
   fi
   is_root || export XDG_RUNTIME_DIR=$dir
@@ -338,23 +337,40 @@ checkout_files() {
   fi
 }
 
+# manifest_of LIST: a line (ending in NUL) for each file of the list: size, time, mode, name.
+manifest_of() { (cd "$CHECKOUT" && xargs -0 -r stat --printf '%s %.Y %a %n\0' -- <"$1") | LC_ALL=C sort -z; }
+
+# changed_files BEFORE AFTER: names, ending in NUL, that a manifest has new or otherwise than the one before.
+changed_files() { LC_ALL=C comm -z -13 "$1" "$2" | cut -z -d ' ' -f 4-; }
+
 # sync_source: a copy of the checkout that the service user can read, and no file in it that the checkout lost.
+# Only what has changed is written, so that a command that is running now finds its files in their place.
 # root only reads: the copy is written by the service user, so a link planted in it leads nowhere.
 sync_source() {
   is_root || return 0
-  local list
-  list=$(mktemp)
-  checkout_files >"$list"
-  (
-    cd "$RUN_HOME"
-    become_run_user mkdir -p "$SRC"
-  )
-  tar -C "$CHECKOUT" --no-recursion --null --files-from="$list" -cf - | as_run_user tar -xf - -C "$SRC" --no-same-owner
-  as_run_user find . -regextype posix-extended -type d -regex ".*/($CACHES)" -prune \
-    -o \( -type f -o -type l \) -printf '%P\0' | LC_ALL=C sort -zu | LC_ALL=C comm -z -13 "$list" - |
-    as_run_user xargs -0 -r rm -f --
-  as_run_user find . -mindepth 1 -type d -empty -delete
-  rm -f "$list"
+  local scratch synced=$SRC.manifest
+  scratch=$(mktemp -d)
+  exec 8>"/run/podmentor-sync-$RUN_AS.lock"
+  flock --timeout 600 8 || die 'another copy of the checkout has been in progress for ten minutes'
+  checkout_files >"$scratch/files"
+  manifest_of "$scratch/files" >"$scratch/manifest"
+  if [[ ! -d $SRC ]] || ! cmp -s "$scratch/manifest" "$synced"; then
+    (
+      cd "$RUN_HOME"
+      become_run_user mkdir -p "$SRC"
+    )
+    cp "$synced" "$scratch/before" 2>/dev/null || : >"$scratch/before"
+    changed_files "$scratch/before" "$scratch/manifest" >"$scratch/changed"
+    tar -C "$CHECKOUT" --no-recursion --null --files-from="$scratch/changed" -cf - |
+      as_run_user tar -xf - -C "$SRC" --no-same-owner
+    as_run_user find . -regextype posix-extended -type d -regex ".*/($CACHES)" -prune \
+      -o \( -type f -o -type l \) -printf '%P\0' | LC_ALL=C sort -zu | LC_ALL=C comm -z -13 "$scratch/files" - |
+      as_run_user xargs -0 -r rm -f --
+    as_run_user find . -mindepth 1 -type d -empty -delete
+    as_run_user tee "$synced" <"$scratch/manifest" >/dev/null
+  fi
+  exec 8>&-
+  rm -rf "$scratch"
 }
 
 # set_venv KIND: where the environment of this checkout is; a changed lock file or another Python gives a new one.
@@ -384,7 +400,7 @@ ensure_venv() {
     as_run_user "$PYTHON" -m venv "$VENV"
     as_run_user "${pip[@]}" install --require-hashes -r "$SRC/scripts/requirements-build.lock"
     # the build tools are there now, pinned: a source distribution must not fetch others of its own
-    as_run_user "${pip[@]}" install --require-hashes --no-build-isolation -r "$VENV_LOCK"
+    as_run_user "${pip[@]}" install --require-hashes --no-build-isolation --use-pep517 -r "$VENV_LOCK"
     as_run_user touch "$VENV/.complete"
   fi
   if [[ $(as_run_user cat "$VENV/.project" 2>/dev/null || true) != "$(project_stamp)" ]]; then

@@ -10,6 +10,11 @@ if [ -s "$2" ]; then
     [ -d /etc/ssl/certs ] && cat "$2" >>/etc/ssl/certs/ca-certificates.crt
 fi
 
+if ! command -v apt-get >/dev/null; then
+    echo "the base image has no apt-get: podmentor needs one of Debian's family" >&2
+    exit 1
+fi
+
 # A registry base brings its own set of packages; one made by mmdebstrap has them all already.
 missing=
 for package in $(sed 's/#.*//' "$1"); do
@@ -31,5 +36,7 @@ existing=$(getent passwd 1000 | cut -d: -f1)
 getent group 1000 >/dev/null || groupadd --gid 1000 agent
 useradd --uid 1000 --gid 1000 --create-home --home-dir /home/agent --shell /bin/bash agent
 install -d -o 1000 -g 1000 /workspace
+# Whoever owns the operator's repo: git would refuse to work in it as another user.
+git config --system --add safe.directory /workspace
 # Mount points, which a read-only root cannot make later.
 install -d -m 0755 /run/podmentor

@@ -3,13 +3,13 @@
 import asyncio
 
 import click
+
 from orchestrator.bootstrap import run_doctor
 from orchestrator.cli.console import out
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.doctor_view import all_good, render, to_json
 from orchestrator.cli.exits import FAILED
 from orchestrator.config.paths import plan_paths
-
-from orchestrator.cli.doctor_view import all_good, render, to_json
 
 
 @click.command("doctor")

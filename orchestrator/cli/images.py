@@ -189,7 +189,7 @@ class _Live(_Lines):
             return
         if event.kind == "detail" and self._task is not None:
             self._bar.update(self._task, detail=event.text[:60])
-        if event.kind in {"finished", "skipped"}:
+        if event.kind in {"finished", "skipped", "warning"}:
             self._close()
         super().__call__(event)
 
@@ -218,7 +218,7 @@ def _console(*, to_stderr: bool) -> Console:
 
 def _state(image: ListedImage) -> str:
     if image.current:
-        return "current" if image.up_to_date else "current, recipe has changed"
+        return "current" if image.up_to_date else "current, out of date"
     return "built, not current" if image.up_to_date else "old"
 
 

@@ -123,6 +123,8 @@ class ServerConfig(Model):
 
     host: str = "127.0.0.1"
     port: Annotated[int, BeforeValidator(_a_number), Field(ge=0, le=65535)] = 8765
+    allowed_hosts: list[str] = Field(default_factory=list)
+    """Further names under which clients reach the API (its Host header); localhost and ``host`` always work."""
     max_body_bytes: Bytes = 4 * 1024**2
     max_query_chars: Count = 1_000_000
     heartbeat_seconds: Seconds = 10.0

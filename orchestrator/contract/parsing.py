@@ -7,6 +7,8 @@ What is common: framing, decoding, the rule that nothing vanishes (a line that i
 from __future__ import annotations
 
 import json
+import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +18,38 @@ from orchestrator.framing import LineFramer
 
 RAW_KEEP = 2000
 """Characters of a line that is shown as unparsed."""
+
+_LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def decode(text: str) -> Any:
+    """The value of a line of JSON, such that it can be written as JSON in UTF-8 again.
+
+    Numbers that JSON cannot hold (NaN, infinities) raise ValueError; half of a surrogate pair becomes U+FFFD.
+    """
+    value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    return _whole_pairs(value) if _LONE_SURROGATE.search(text) else value
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError("a number out of range")
+    return value
+
+
+def _whole_pairs(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole_pairs(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole_pairs(name): _whole_pairs(item) for name, item in value.items()}
+    return value
 
 
 class JsonLinesParser(ABC):
@@ -56,7 +90,7 @@ class JsonLinesParser(ABC):
             return []
         text = line.decode("utf-8", "replace")
         try:
-            obj = json.loads(text)
+            obj = decode(text)
             events = self.on_object(obj) if isinstance(obj, dict) else [self._unparsed(text)]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
             events = [self._unparsed(text)]

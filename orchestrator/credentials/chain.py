@@ -6,10 +6,10 @@ this module only puts them in order, asks them one after another, and says what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from orchestrator.config.models import BackendConfig
+from orchestrator.config.models import BackendConfig, Config
 from orchestrator.contract.credentials import LINKS, CredentialLink, Resolved
 from orchestrator.errors import AuthRequiredError, UnknownBackendError
 
@@ -17,9 +17,9 @@ from orchestrator.errors import AuthRequiredError, UnknownBackendError
 class CredentialChain:
     """Asks the given links in the documented order, whatever order they are given in."""
 
-    def __init__(self, links: Iterable[CredentialLink], backends: Mapping[str, BackendConfig]) -> None:
+    def __init__(self, links: Iterable[CredentialLink], config: Config) -> None:
         self._links = sorted(links, key=lambda link: LINKS.index(link.link))
-        self._backends = backends
+        self._backends = config.external_agent.backends
 
     async def resolve(self, *, user_id: str, backend: str) -> Resolved:
         """The first credential found.  Raises AuthRequiredError (with what to do) and UnknownBackendError."""

@@ -134,6 +134,7 @@ class RelayProcess:
             for process in {*self._children.values(), *([self._process] if self._process else [])}:
                 process.close()
             self._children.clear()
+            self._process = None
 
     async def _end(self) -> None:
         with contextlib.suppress(SandboxError):
@@ -156,6 +157,7 @@ class RelayProcess:
             try:
                 return await link.call(op, **fields)
             except LinkLostError:
+                self._lost(link)  # the writer may notice before the reader has; asking the same link again is no use
                 if op == "shutdown":
                     return None
         raise SandboxError(f"the relay ends again and again; see {self._log_path}")
@@ -170,7 +172,8 @@ class RelayProcess:
                 if link is None:
                     if not spawn or self._closing:
                         return None
-                    self._starting = self._tasks.spawn(self._start_process(), name="start")
+                    if self._starting is None or self._starting.done():  # else a cancelled caller left it to us
+                        self._starting = self._tasks.spawn(self._start_process(), name="start")
                     await asyncio.shield(self._starting)
                     continue
                 try:

@@ -16,6 +16,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -32,23 +33,33 @@ log = logging.getLogger(__name__)
 EXIT_TAKEN: Final = 3
 
 
-def take_lock(path: Path, *, seconds: float = 5.0) -> int | None:
-    """Hold ``path`` for the life of the process; None when another relay has it for longer than ``seconds``.
+def take_lock(control: Path, *, seconds: float = 5.0) -> int | None:
+    """Hold the lock beside ``control`` for the life of the process; None when a relay that serves there has it.
 
-    A relay that is just ending still holds it for a moment, hence the patience.
+    A relay that is just ending does not answer any more, but has the lock for a moment: up to ``seconds``.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(control.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= deadline:
+            if _answers(control) or time.monotonic() >= deadline:
                 os.close(handle)
                 return None
             time.sleep(0.02)
         else:
             return handle
+
+
+def _answers(control: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(1.0)
+        try:
+            client.connect(str(control))
+        except OSError:
+            return False
+        return True
 
 
 async def run(args: argparse.Namespace, listener: Listener) -> None:
@@ -99,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
         # What the service's parents left open must not be kept open by a process that outlives them all.
         os.closerange(3, args.ready_fd)
         os.closerange(args.ready_fd + 1, max(os.sysconf("SC_OPEN_MAX"), 65536))
-    if take_lock(args.control.with_suffix(".lock")) is None:
+    if take_lock(args.control) is None:
         return EXIT_TAKEN
     listener = listen(args.control)
     asyncio.run(run(args, listener))

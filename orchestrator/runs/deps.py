@@ -13,6 +13,7 @@ from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.workspace import Workspaces
 from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
+from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.store import Store
 
 
@@ -29,5 +30,6 @@ class Deps:
     watcher: LogWatcher
     runtime: Runtime
     relay: Relay
+    processes: ProcessTable
     workspaces: Workspaces
     credentials: Credentialing

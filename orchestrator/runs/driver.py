@@ -136,7 +136,8 @@ class RunDriver:
         """Until the sandbox has ended and its log is in the journal."""
         tail = self._deps.watcher.tail(self._deps.paths.log_path(self._id), offset=0)
         pump = self._tasks.spawn(self._pump.run(tail), name="pump")
-        self._watch.meter(sandbox, self._deps.runtime.memory_by_cgroup, self._tasks)
+        by_cgroup = self._deps.runtime.memory_by_cgroup
+        self._tasks.spawn(self._watch.measure(sandbox, self._deps.processes, by_cgroup=by_cgroup), name="memory")
         ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait")
         await self._first(ended)
         if not ended.done():

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.events import Error, ErrorReason
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.decode import LogDecoder
-from orchestrator.runs.memory import MemoryMeter, watch_memory
+from orchestrator.runs.memory import MemoryMeter, ProcessTable, watch_memory
 from orchestrator.runs.pump import Pump
-from orchestrator.tasks import TaskOwner
 
 LINGER_SECONDS = 5.0
 """What a CLI has to exit after it has printed its result."""
@@ -112,14 +112,14 @@ class LimitsWatch:
                             "its subagent id, or allow more with `limits.wall_clock_seconds`.",
                             limit_seconds=limits.wall_clock_seconds)  # fmt: skip
 
-    def meter(self, sandbox: StartedSandbox, by_cgroup: bool, tasks: TaskOwner) -> None:  # noqa: FBT001 -- named at its one call
-        """Measure memory; enforce the limit where the cgroup does not."""
+    async def measure(self, sandbox: StartedSandbox, table: ProcessTable, *, by_cgroup: bool) -> None:
+        """Measure memory until the sandbox has ended; enforce the limit where the cgroup does not."""
         self._by_cgroup = by_cgroup
-        self._meter = MemoryMeter(sandbox.init_pid)
-        limit = None if by_cgroup else self._record.limits.memory_max_bytes
-        tasks.spawn(watch_memory(self._meter, limit_bytes=limit, on_excess=self._memory_excess), name="memory")
+        limit = sys.maxsize if by_cgroup else self._record.limits.memory_max_bytes
+        with await MemoryMeter.of(sandbox.init_pid, table) as self._meter:
+            await watch_memory(self._meter, limit_bytes=limit, on_excess=self._memory_excess)
 
-    def _memory_excess(self, used: int) -> None:
+    async def _memory_excess(self, used: int) -> None:
         limit = self._record.limits.memory_max_bytes
         self.decide(
             "memory_exceeded",

@@ -176,6 +176,18 @@ def test_files_of_an_unpacked_archive(checkout: Path) -> None:
     assert listed(checkout) == [".gitignore", "changed name é", "ignored", "new", "scripts/lib.sh", "tracked"]
 
 
+def test_only_what_has_changed_is_copied_again(checkout: Path) -> None:
+    code = """
+      list() { checkout_files >"$1/list"; manifest_of "$1/list" >"$2"; }
+      cd "$1"; list .. ../before; list .. ../same
+      changed_files ../before ../same; echo unchanged
+      echo more >>"changed name é"; chmod +x new; rm tracked; list .. ../after
+      changed_files ../before ../after | tr '\\0' '\\n' | sort
+    """
+    lines = bash(code, str(checkout), lib=checkout / "scripts/lib.sh").stdout.splitlines()
+    assert lines == ["unchanged", "changed name é", "new"]
+
+
 def test_another_lock_file_means_another_environment(checkout: Path) -> None:
     lib = checkout / "scripts/lib.sh"
     names = []

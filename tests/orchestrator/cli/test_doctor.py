@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from orchestrator.cli.context import CliContext
 
 from orchestrator.cli import doctor
+from orchestrator.cli.context import CliContext
 from orchestrator.config.models import Config, Paths
 from orchestrator.doctor.model import Finding, failed, ok, warning
 

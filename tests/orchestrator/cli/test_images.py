@@ -83,14 +83,14 @@ def test_a_cancelled_build_is_an_interruption(builder: FakeImageBuilder) -> None
     assert "Aborted" in result.output
 
 
-def test_list_says_what_is_current_and_what_has_changed(builder: FakeImageBuilder) -> None:
+def test_list_says_what_is_current_and_what_is_out_of_date(builder: FakeImageBuilder) -> None:
     old = ListedImage(ref=REF, current=False, up_to_date=False)
     builder.images.append(old)
     lines = run("list").output.splitlines()
     assert lines[0].split() == ["BACKEND", "CLI", "SIZE", "CREATED", "STATE", "IMAGE"]
     assert "578 MB" in lines[1]
     assert "2026-11-30 13:31" in lines[1]
-    assert "current, recipe has changed" in lines[1]
+    assert "current, out of date" in lines[1]
     assert " old " in lines[2]
     assert REF.tag in lines[2]
 

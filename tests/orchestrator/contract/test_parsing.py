@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.contract.parsing import JsonLinesParser
+import pytest
+
+from orchestrator.contract.parsing import JsonLinesParser, decode
 from orchestrator.events import AgentEvent, Completed, Error, MessageDelta, Status, Tokens
 
 
@@ -47,3 +50,21 @@ def test_close_reads_the_last_line_and_ends_the_run() -> None:
     assert parser.feed(b'{"text":"no newline"}') == []
     events = parser.close(1, "boom")
     assert [e.kind for e in events] == ["message_delta", "error"]
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    (r'{"a": "x\ud83dy"}', {"a": "x\ufffdy"}),
+    (r'["\ude00", {"\uD83D": 1}]', ["\ufffd", {"\ufffd": 1}]),
+    (r'"\ud83d\ude00"', "\U0001f600"),
+    (r'"\\ud83d"', "\\ud83d"),
+    ('[1, 1.5, -2e3, null, true]', [1, 1.5, -2000.0, None, True]),
+])  # fmt: skip
+def test_what_is_decoded_can_be_written_in_utf8(text: str, value: object) -> None:
+    assert decode(text) == value
+    json.dumps(decode(text), ensure_ascii=False, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize("text", ["NaN", "[-Infinity]", '{"a": 1e999}', "[-1e999]", "{", "9" * 5000])
+def test_what_json_cannot_hold_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"JSON|range|Expecting|digits"):
+        decode(text)

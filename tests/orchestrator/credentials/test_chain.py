@@ -9,19 +9,24 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from orchestrator.config.models import BackendConfig
+from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig
 from orchestrator.contract.credentials import LinkName, Resolved
 from orchestrator.credentials import CredentialChain, TechnicalUser
 from orchestrator.errors import AuthRequiredError, UnknownBackendError
 
 SECRET = "sk-ant-very-secret"
-BACKENDS = {
-    "claude-code": BackendConfig(api_key=SecretStr(SECRET), extra_env={"TOKEN": SECRET}),
-    "codex": BackendConfig(),
-    "gemini": BackendConfig(api_key=SecretStr("  ")),
-    "my-own": BackendConfig(),
-    "off": BackendConfig(enabled=False, api_key=SecretStr(SECRET)),
-}
+CONFIG = Config(
+    external_agent=ExternalAgentConfig(
+        backends={
+            "claude-code": BackendConfig(api_key=SecretStr(SECRET), extra_env={"TOKEN": SECRET}),
+            "codex": BackendConfig(),
+            "gemini": BackendConfig(api_key=SecretStr("  ")),
+            "my-own": BackendConfig(),
+            "off": BackendConfig(enabled=False, api_key=SecretStr(SECRET)),
+        }
+    )
+)
+BACKENDS = CONFIG.external_agent.backends
 
 
 class FakeLink:
@@ -45,7 +50,7 @@ class FakeLink:
 def chain() -> CredentialChain:
     key = FakeLink("byo_key", {"ann", "bob"})
     subscription = FakeLink("byo_subscription", {"ann"}, Path("/homes/ann"))
-    return CredentialChain([TechnicalUser(), key, subscription], BACKENDS)
+    return CredentialChain([TechnicalUser(), key, subscription], CONFIG)
 
 
 @pytest.mark.parametrize(("user", "link"), [("ann", "byo_subscription"), ("bob", "byo_key"), ("eve", "technical_user")])
@@ -54,7 +59,7 @@ async def test_c19_subscription_then_own_key_then_technical_user(user: str, link
 
 
 async def test_c19_the_technical_user_has_the_configured_key_and_a_copy_of_the_environment() -> None:
-    found = await CredentialChain([TechnicalUser()], BACKENDS).resolve(user_id="eve", backend="claude-code")
+    found = await CredentialChain([TechnicalUser()], CONFIG).resolve(user_id="eve", backend="claude-code")
     assert found.api_key == SECRET
     assert found.home is None
     found.extra_env["TOKEN"] = "changed"
@@ -66,7 +71,7 @@ async def test_c19_the_technical_user_has_the_configured_key_and_a_copy_of_the_e
 )
 async def test_c19_nothing_found_says_what_to_do(backend: str, variable: str) -> None:
     with pytest.raises(AuthRequiredError) as caught:
-        await CredentialChain([TechnicalUser()], BACKENDS).resolve(user_id="eve", backend=backend)
+        await CredentialChain([TechnicalUser()], CONFIG).resolve(user_id="eve", backend=backend)
     assert f"set external_agent.backends.{backend}.api_key in podmentor.yaml" in caught.value.message
     assert f"${{env:{variable}}}" in caught.value.message
     assert caught.value.details == {"backend": backend}
@@ -74,7 +79,7 @@ async def test_c19_nothing_found_says_what_to_do(backend: str, variable: str) ->
 
 async def test_no_links_at_all_is_auth_required_too() -> None:
     with pytest.raises(AuthRequiredError):
-        await CredentialChain([], BACKENDS).resolve(user_id="eve", backend="codex")
+        await CredentialChain([], CONFIG).resolve(user_id="eve", backend="codex")
 
 
 @pytest.mark.parametrize("backend", ["nothing", "off"])

@@ -1,5 +1,6 @@
 """A scripted model provider, grants for it, and clients of a run's socket."""
 
+import asyncio
 import contextlib
 import hashlib
 import time
@@ -53,7 +54,9 @@ async def provider_on_loopback() -> AsyncIterator[Provider]:
 
 
 def route(upstream: str) -> GatewayRoute:
-    return GatewayRoute(upstream=upstream, key_headers=("x-api-key", "authorization"), path_prefixes=("/v1/messages", "/v1/models"))
+    return GatewayRoute(
+        upstream=upstream, key_headers=("x-api-key", "authorization"), path_prefixes=("/v1/messages", "/v1/models")
+    )
 
 
 def grant_for(directory: Path, upstream: str, run_id: str = "run-1", **changes: Any) -> GatewayGrant:
@@ -81,8 +84,6 @@ async def agent(socket_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
 
 async def exchange(socket_path: Path, request: bytes) -> bytes:
     """Send raw bytes, read until the other end closes."""
-    import asyncio
-
     async with asyncio.timeout(30):
         reader, writer = await asyncio.open_unix_connection(str(socket_path))
         writer.write(request)
@@ -91,3 +92,10 @@ async def exchange(socket_path: Path, request: bytes) -> bytes:
         writer.close()
         await writer.wait_closed()
         return data
+
+
+async def status(client: aiohttp.ClientSession, headers: dict[str, str] | None = None) -> int:
+    """Ask the provider's API for an answer, read it to its end, and say its status."""
+    async with client.post(MESSAGES, headers=headers) as answer:
+        await answer.read()
+        return answer.status

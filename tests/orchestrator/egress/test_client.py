@@ -15,11 +15,12 @@ import pytest
 from aiohttp import web
 
 from orchestrator.contract.gateway import Relay
+from orchestrator.egress import client, link
 from orchestrator.egress.client import RelayProcess
 from orchestrator.egress.process import ROOT, Process
 from orchestrator.egress.protocol import Traffic
 from orchestrator.errors import InvalidRequestError, SandboxError
-from tests.orchestrator.egress.support import AUTH, KEY, MESSAGES, TOKEN, Provider, agent, grant_for
+from tests.orchestrator.egress.support import AUTH, KEY, MESSAGES, TOKEN, Provider, agent, grant_for, status
 
 
 @contextlib.asynccontextmanager
@@ -63,10 +64,10 @@ async def test_a_run_talks_through_the_relay_and_its_counts_come_back(provider: 
         grant = grant_for(directory, provider.url)
         await contract.grant(grant)
         assert await contract.granted() == {"run-1"}
-        async with agent(grant.socket_path) as client:
-            answer = await client.post(MESSAGES, data=b"12345", headers=AUTH)
+        async with agent(grant.socket_path) as inside:
+            answer = await inside.post(MESSAGES, data=b"12345", headers=AUTH)
             assert (answer.status, await answer.json()) == (200, {"hello": "there"})
-            await (await client.post(MESSAGES)).read()
+            await status(inside)
         expected = Traffic(requests=1, refusals=1, bytes_up=5, bytes_down=18)
         assert await relay.stats() == {"run-1": expected}
         assert await relay.retire("run-1") == expected
@@ -90,26 +91,40 @@ async def test_the_token_of_one_run_is_refused_at_the_socket_of_another(provider
     other = "token-of-the-other-run-0123"
     async with relay_in(directory) as relay:
         first = grant_for(directory, provider.url)
-        second = grant_for(directory, provider.url, "run-2", token_sha256=hashlib.sha256(other.encode()).hexdigest(), api_key="sk-second")
+        second = grant_for(
+            directory,
+            provider.url,
+            "run-2",
+            token_sha256=hashlib.sha256(other.encode()).hexdigest(),
+            api_key="sk-second",
+        )
         await relay.grant(first)
         await relay.grant(second)
         for grant, wrong, right in ((first, other, TOKEN), (second, TOKEN, other)):
-            async with agent(grant.socket_path) as client:
-                assert (await client.post(MESSAGES, headers={"x-api-key": wrong})).status == 401
-                assert (await client.post(MESSAGES, headers={"x-api-key": right})).status == 200
+            async with agent(grant.socket_path) as inside:
+                assert await status(inside, {"x-api-key": wrong}) == 401
+                assert await status(inside, {"x-api-key": right}) == 200
     assert [headers["x-api-key"] for _, _, headers in provider.requests] == [KEY, "sk-second"]
 
 
-async def test_streams_go_on_when_the_service_is_killed_and_the_next_one_takes_the_relay_over(provider: Provider, directory: Path) -> None:
+async def test_streams_go_on_when_the_service_is_killed_and_the_next_one_takes_the_relay_over(
+    provider: Provider, directory: Path
+) -> None:
     provider.handler = two = TwoParts()
     service = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.orchestrator.egress.controller", str(directory), provider.url, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "tests.orchestrator.egress.controller",
+        str(directory),
+        provider.url,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
     )
     assert service.stdout is not None
     relay_pid = int(await service.stdout.readline())
     grant = grant_for(directory, provider.url)
-    async with agent(grant.socket_path) as client:
-        answer = await client.post(MESSAGES, headers=AUTH)
+    async with agent(grant.socket_path) as inside:
+        answer = await inside.post(MESSAGES, headers=AUTH)
         assert await answer.content.readany() == b"one "
         service.kill()
         await service.wait()
@@ -120,7 +135,7 @@ async def test_streams_go_on_when_the_service_is_killed_and_the_next_one_takes_t
             two.go_on.set()
             assert await answer.read() == b"two"
             await relay.grant(replace(grant, api_key="sk-renewed"))
-            await (await client.post(MESSAGES, headers=AUTH)).read()
+            await status(inside, AUTH)
     assert provider.requests[-1][2]["x-api-key"] == "sk-renewed"
     assert await until_ended(relay_pid)  # though it was not ours
 
@@ -131,16 +146,18 @@ async def test_letting_go_leaves_the_relay_to_runs_that_go_on(provider: Provider
     pid = first.pid
     await first.aclose(keep=True)
     await first.aclose(keep=True)
-    async with agent(directory / "run-1" / "gateway.sock") as client:
-        assert (await client.post(MESSAGES, headers=AUTH)).status == 200
+    async with agent(directory / "run-1" / "gateway.sock") as inside:
+        assert await status(inside, AUTH) == 200
     async with relay_in(directory) as second:
         await second.start()
         assert second.pid == pid
     assert await until_ended(pid or 0)
-    os.waitpid(pid or 0, 0)  # it was this process's child
+    await asyncio.to_thread(os.waitpid, pid or 0, 0)  # it was this process's child
 
 
-async def test_a_relay_that_crashed_is_replaced_with_all_its_grants(provider: Provider, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_relay_that_crashed_is_replaced_with_all_its_grants(
+    provider: Provider, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     renewed: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
     on_restart: Callable[[frozenset[str]], None] = renewed.set_result
     provider.handler = two = TwoParts()
@@ -152,7 +169,7 @@ async def test_a_relay_that_crashed_is_replaced_with_all_its_grants(provider: Pr
         await relay.revoke("run-3")
         old = relay.pid
         assert old is not None
-        async with agent(grants[0].socket_path) as client, client.post(MESSAGES, headers=AUTH) as answer:
+        async with agent(grants[0].socket_path) as inside, inside.post(MESSAGES, headers=AUTH) as answer:
             assert await answer.content.readany() == b"one "
             os.kill(old, signal.SIGKILL)
             with pytest.raises(aiohttp.ClientError):
@@ -163,15 +180,17 @@ async def test_a_relay_that_crashed_is_replaced_with_all_its_grants(provider: Pr
         assert await relay.granted() == {"run-1", "run-2"}
         assert relay.pid not in {None, old}
         for grant in grants:
-            async with agent(grant.socket_path) as client:
-                assert (await client.post(MESSAGES, headers=AUTH)).status == 200
+            async with agent(grant.socket_path) as inside:
+                assert await status(inside, AUTH) == 200
         with pytest.raises(ProcessLookupError):  # reaped
             os.kill(old, 0)
     assert "is gone" in caplog.text
     assert KEY not in caplog.text
 
 
-async def test_a_relay_that_died_without_grants_is_started_at_the_next_need(directory: Path, provider: Provider) -> None:
+async def test_a_relay_that_died_without_grants_is_started_at_the_next_need(
+    directory: Path, provider: Provider
+) -> None:
     async with relay_in(directory) as relay:
         await relay.start()
         old = relay.pid
@@ -190,23 +209,26 @@ async def test_revoking_after_a_crash_removes_the_socket_that_was_left(directory
     assert pid is not None
     await relay.aclose(keep=True)
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    await asyncio.to_thread(os.waitpid, pid, 0)
     assert grant.socket_path.exists()
     assert await relay.retire("run-1") is None
     assert not grant.socket_path.exists()
     await relay.aclose(keep=False)
 
 
-async def test_a_grant_ends_at_its_time_by_itself_and_so_does_a_relay_without_work(provider: Provider, directory: Path) -> None:
+async def test_a_grant_ends_at_its_time_by_itself_and_so_does_a_relay_without_work(
+    provider: Provider, directory: Path
+) -> None:
     relay = RelayProcess(runtime_dir=directory, log_path=directory / "relay.log", linger=0.05)
-    grant = grant_for(directory, provider.url, expires_at=time.time() + 1.0)
+    await relay.start()
+    grant = grant_for(directory, provider.url, expires_at=time.time() + 2.0)
     await relay.grant(grant)
     assert grant.socket_path.exists()
     pid = relay.pid
     assert pid is not None
     await relay.aclose(keep=True)
     assert await until_ended(pid)
-    os.waitpid(pid, 0)
+    await asyncio.to_thread(os.waitpid, pid, 0)
     assert not grant.socket_path.exists()
     assert "the grant's time is over" in (directory / "relay.log").read_text()
     assert not (directory / "relay-v1.sock").exists()
@@ -218,10 +240,15 @@ async def test_two_services_at_once_share_one_relay(directory: Path) -> None:
         assert first.pid == second.pid
 
 
-async def test_calls_at_once_start_one_relay_and_a_cancelled_one_does_not_disturb_the_others(directory: Path, provider: Provider) -> None:
+async def test_calls_at_once_start_one_relay_and_a_cancelled_one_does_not_disturb_the_others(
+    directory: Path, provider: Provider
+) -> None:
     async with relay_in(directory) as relay:
         cancelled = asyncio.create_task(relay.start())
-        grants = [asyncio.create_task(relay.grant(grant_for(directory, provider.url, f"run-{number}"))) for number in range(20)]
+        grants = [
+            asyncio.create_task(relay.grant(grant_for(directory, provider.url, f"run-{number}")))
+            for number in range(20)
+        ]
         await asyncio.sleep(0)
         cancelled.cancel()
         await asyncio.gather(*grants)
@@ -243,6 +270,22 @@ async def test_grants_that_cannot_be_honoured_are_refused_and_forgotten(director
         assert await relay.granted() == {"run-1"}
 
 
+async def test_a_relay_that_hangs_is_ended_all_the_same(
+    directory: Path, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with relay_in(directory) as relay:
+        await relay.start()
+        pid = relay.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr(link, "CALL_SECONDS", 0.1)
+        monkeypatch.setattr(client, "END_LADDER", ((None, 0.01), (signal.SIGTERM, 0.01), (signal.SIGKILL, 20.0)))
+        with pytest.raises(SandboxError, match=f"kill {pid}"):
+            await relay.granted()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
 async def test_an_interpreter_that_cannot_be_started_is_an_error_that_names_the_log(directory: Path) -> None:
     relay = RelayProcess(runtime_dir=directory, log_path=directory / "relay.log", python="/nonexistent/python")
     with pytest.raises(SandboxError, match=r"relay\.log"):
@@ -254,17 +297,21 @@ async def test_an_interpreter_that_cannot_be_started_is_an_error_that_names_the_
     await ends_at_once.aclose(keep=False)
 
 
-async def test_no_task_thread_or_descriptor_is_left(directory: Path, provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_task_thread_or_descriptor_is_left(
+    directory: Path, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
-    tasks, descriptors = asyncio.all_tasks(), set(os.listdir("/proc/self/fd"))
+    tasks, descriptors = asyncio.all_tasks(), len(list(Path("/proc/self/fd").iterdir()))
     async with relay_in(directory) as relay:
         await relay.grant(grant_for(directory, provider.url))
     assert asyncio.all_tasks() == tasks
-    assert len(os.listdir("/proc/self/fd")) <= len(descriptors)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
     assert caplog.text == ""
 
 
-async def test_the_relay_has_nothing_of_our_environment_or_descriptors(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_relay_has_nothing_of_our_environment_or_descriptors(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_SECRET", KEY)
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)

@@ -32,7 +32,12 @@ GRANT = GatewayGrant(
 GOOD = (("x-api-key", TOKEN),)
 
 
-def ask(target: str = "/v1/messages", headers: tuple[tuple[str, str], ...] = GOOD, method: str = "POST", grant: GatewayGrant = GRANT) -> Decision:
+def ask(
+    target: str = "/v1/messages",
+    headers: tuple[tuple[str, str], ...] = GOOD,
+    method: str = "POST",
+    grant: GatewayGrant = GRANT,
+) -> Decision:
     return decide(method=method, target=target, headers=headers, grant=grant)
 
 
@@ -89,7 +94,9 @@ def test_the_token_counts_only_in_the_headers_of_the_route() -> None:
 
 
 def test_a_foreign_credential_beside_the_good_one_is_left_out() -> None:
-    decision = forwarded(ask(headers=(*GOOD, ("authorization", "Bearer sk-foreign"), ("x-api-key", "sk-foreign"), ("cookie", "s=1"))))
+    decision = forwarded(
+        ask(headers=(*GOOD, ("authorization", "Bearer sk-foreign"), ("x-api-key", "sk-foreign"), ("cookie", "s=1")))
+    )
     assert decision.headers == (("x-api-key", KEY), ("accept-encoding", "identity"))
 
 
@@ -113,7 +120,10 @@ def test_hop_by_hop_and_forwarding_headers_are_left_out() -> None:
         ("/v1/messages/", "/v1/messages/"),
         ("/v1/messages?", "/v1/messages"),
         ("/v1/messages?a=%2e%2e/%2F&b=//", "/v1/messages?a=%2e%2e/%2F&b=//"),
-        ("/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse", "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse"),
+        (
+            "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+            "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+        ),
         ("/v1beta/models/g:x?key=foreign&alt=sse", "/v1beta/models/g:x?alt=sse"),
         ("/v1beta/models/g:x?%6bey=foreign", "/v1beta/models/g:x"),
         ("/v1beta/models/g:x?KEY=foreign&a=1;key=foreign&b=2", "/v1beta/models/g:x?b=2"),
@@ -203,15 +213,30 @@ targets = st.one_of(
     st.text(max_size=40).map(lambda text: "/v1/messages?" + text),
 )
 names = st.one_of(
-    st.sampled_from(["x-api-key", "Authorization", "X-Goog-Api-Key", "Connection", "Host", "Cookie", "X-Forwarded-For", "Proxy-Authorization", "api-key"]),
+    st.sampled_from(
+        [
+            "x-api-key",
+            "Authorization",
+            "X-Goog-Api-Key",
+            "Connection",
+            "Host",
+            "Cookie",
+            "X-Forwarded-For",
+            "Proxy-Authorization",
+            "api-key",
+        ]
+    ),
     st.text(string.ascii_letters + "-", min_size=1, max_size=12),
 )
 values = st.one_of(
-    st.sampled_from([TOKEN, f"Bearer {TOKEN}", f"bearer {OTHER}", OTHER, "", "x-api-key, authorization", f"x {TOKEN} y"]), st.text(max_size=20)
+    st.sampled_from(
+        [TOKEN, f"Bearer {TOKEN}", f"bearer {OTHER}", OTHER, "", "x-api-key, authorization", f"x {TOKEN} y"]
+    ),
+    st.text(max_size=20),
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600, deadline=None, database=None)
 @example(target="/v1/messages?" + TOKEN[:8] + "&key=1&" + TOKEN[8:], headers=[], method="GET")
 @example(target="/v1/messages", headers=[("connection", "x-api-key")], method="GET")
 @given(
@@ -219,13 +244,22 @@ values = st.one_of(
     headers=st.lists(st.tuples(names, values), max_size=6),
     method=st.sampled_from(["GET", "POST", "HEAD", "DELETE", "TRACE"]),
 )
-def test_whatever_is_asked_a_request_goes_to_the_api_with_the_real_key_alone(target: str, headers: list[tuple[str, str]], method: str) -> None:
+def test_whatever_is_asked_a_request_goes_to_the_api_with_the_real_key_alone(
+    target: str, headers: list[tuple[str, str]], method: str
+) -> None:
     decision = decide(method=method, target=target, headers=(*headers, *GOOD), grant=GRANT)
     if not isinstance(decision, Forward):
         return
-    behind = [decision.url.removeprefix(UPSTREAM + prefix) for prefix in ROUTE.path_prefixes if decision.url.startswith(UPSTREAM + prefix)]
+    behind = [
+        decision.url.removeprefix(UPSTREAM + prefix)
+        for prefix in ROUTE.path_prefixes
+        if decision.url.startswith(UPSTREAM + prefix)
+    ]
     assert behind
-    assert any(rest == "" or rest[0] in "/?" or prefix.endswith("/") for rest, prefix in zip(behind, ROUTE.path_prefixes, strict=False))
+    assert any(
+        rest == "" or rest[0] in "/?" or prefix.endswith("/")
+        for rest, prefix in zip(behind, ROUTE.path_prefixes, strict=False)
+    )
     path, _, query = decision.url.removeprefix(UPSTREAM).partition("?")
     assert ".." not in path.split("/")
     assert "//" not in path
@@ -233,7 +267,10 @@ def test_whatever_is_asked_a_request_goes_to_the_api_with_the_real_key_alone(tar
     assert decision.url.isprintable()
     assert TOKEN not in decision.url
     assert TOKEN not in unquote_plus(decision.url)
-    assert not {unquote_plus(part.partition("=")[0]).lower() for part in query.replace(";", "&").split("&")} & {"key", "access_token"}
+    assert not {unquote_plus(part.partition("=")[0]).lower() for part in query.replace(";", "&").split("&")} & {
+        "key",
+        "access_token",
+    }
     credentials = [(name, value) for name, value in decision.headers if name.lower() in CREDENTIAL_HEADERS]
     assert credentials
     assert set(credentials) <= {("x-api-key", KEY), ("authorization", f"Bearer {KEY}"), ("x-goog-api-key", KEY)}
@@ -243,7 +280,7 @@ def test_whatever_is_asked_a_request_goes_to_the_api_with_the_real_key_alone(tar
         assert name.lower() not in {"host", "connection", "cookie", "transfer-encoding", "content-length"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(
     headers=st.lists(st.tuples(names, values.filter(lambda value: TOKEN not in value)), max_size=6),
     target=targets,

@@ -11,7 +11,12 @@ from orchestrator.errors import InvalidRequestError
 
 ROUTE = GatewayRoute(upstream="https://api.example.test", key_headers=("x-api-key",), path_prefixes=("/v1/messages",))
 GRANT = GatewayGrant(
-    run_id="run-1", socket_path=Path("/run/pm/run-1/gateway.sock"), token_sha256="ab" * 32, route=ROUTE, api_key="sk-secret", expires_at=12.5
+    run_id="run-1",
+    socket_path=Path("/run/pm/run-1/gateway.sock"),
+    token_sha256="ab" * 32,
+    route=ROUTE,
+    api_key="sk-secret",
+    expires_at=12.5,
 )
 
 
@@ -42,7 +47,7 @@ def test_a_line_that_is_no_object_is_refused_without_quoting_it(line: bytes) -> 
         ({"api_key": "sk-secret\r\nX-Other: 1"}, "api_key"),
         ({"api_key": "sk-secret "}, "api_key"),
         ({"route": replace(ROUTE, key_headers=())}, "key_headers"),
-        ({"route": replace(ROUTE, key_headers=("cookie",))}, "key_headers"),
+        ({"route": replace(ROUTE, key_headers=("cookie",))}, "key_headers"),  # type: ignore[arg-type]
         ({"route": replace(ROUTE, path_prefixes=())}, "path_prefixes"),
         ({"route": replace(ROUTE, path_prefixes=("v1",))}, "path_prefixes"),
         ({"route": replace(ROUTE, path_prefixes=("/v1/..",))}, "path_prefixes"),
@@ -56,13 +61,17 @@ def test_a_line_that_is_no_object_is_refused_without_quoting_it(line: bytes) -> 
         ),
     ],
 )  # fmt: skip
-def test_a_grant_that_cannot_be_honoured_safely_is_refused_without_quoting_the_key(changes: dict[str, Any], word: str) -> None:
+def test_a_grant_that_cannot_be_honoured_safely_is_refused_without_quoting_the_key(
+    changes: dict[str, Any], word: str
+) -> None:
     with pytest.raises(InvalidRequestError, match=word) as caught:
         check_grant(replace(GRANT, **changes))
     assert "secret" not in caught.value.message
 
 
-@pytest.mark.parametrize("upstream", ["http://127.0.0.1:8099/s/text", "https://[::1]:8443", "https://api.example.test:443/v1"])
+@pytest.mark.parametrize(
+    "upstream", ["http://127.0.0.1:8099/s/text", "https://[::1]:8443", "https://api.example.test:443/v1"]
+)
 def test_upstreams_with_port_and_path_are_fine(upstream: str) -> None:
     check_grant(replace(GRANT, route=replace(ROUTE, upstream=upstream)))
 

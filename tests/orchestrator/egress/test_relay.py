@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -117,7 +118,9 @@ async def test_bad_requests_are_answered_and_quote_nothing(directory: Path, prov
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_it_cleanly_in_the_middle_of_streams(directory: Path, provider: Provider, number: signal.Signals) -> None:
+async def test_a_signal_ends_it_cleanly_in_the_middle_of_streams(
+    directory: Path, provider: Provider, number: signal.Signals
+) -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -152,7 +155,14 @@ async def test_a_second_one_for_the_same_place_gives_way(directory: Path) -> Non
     async with relay_process(directory):
         inode = (directory / "c.sock").stat().st_ino
         second = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "orchestrator.egress.relay", "--control", str(directory / "c.sock"), "--log", str(directory / "log"), cwd=ROOT
+            sys.executable,
+            "-m",
+            "orchestrator.egress.relay",
+            "--control",
+            str(directory / "c.sock"),
+            "--log",
+            str(directory / "log"),
+            cwd=ROOT,
         )
         async with asyncio.timeout(30):
             assert await second.wait() == EXIT_TAKEN
@@ -163,16 +173,32 @@ async def test_a_second_one_for_the_same_place_gives_way(directory: Path) -> Non
 
 
 def test_the_lock_is_waited_for_a_while(directory: Path) -> None:
-    held = take_lock(directory / "lock", seconds=0)
+    held = take_lock(directory / "c.sock", seconds=0)
     assert held is not None
-    assert take_lock(directory / "lock", seconds=0) is None
+    assert take_lock(directory / "c.sock", seconds=0) is None
     os.close(held)
-    again = take_lock(directory / "lock", seconds=0)
+    again = take_lock(directory / "c.sock", seconds=0)
     assert again is not None
     os.close(again)
 
 
 def test_the_command_line_has_places_and_bounds_only() -> None:
     args = parse(["--control", "/c", "--log", "/l"])
-    assert set(vars(args)) == {"control", "log", "ready_fd", "linger", "ca_file", "max_body", "max_connections", "idle", "connect"}
+    assert set(vars(args)) == {
+        "control",
+        "log",
+        "ready_fd",
+        "linger",
+        "ca_file",
+        "max_body",
+        "max_connections",
+        "idle",
+        "connect",
+    }
     assert (args.max_body, args.max_connections, args.idle, args.connect) == (64 * 1024 * 1024, 64, 600.0, 30.0)
+
+
+async def test_it_may_have_as_many_connections_as_the_system_allows(directory: Path) -> None:
+    async with relay_process(directory) as process:
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard

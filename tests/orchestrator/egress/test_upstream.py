@@ -39,7 +39,9 @@ async def test_certificates_are_verified_and_further_authorities_can_be_trusted(
             with pytest.raises(aiohttp.ClientConnectorCertificateError) as caught:
                 await session.get(url)
         sentence = describe(caught.value, url)
-        assert sentence.startswith(f"the model provider at localhost:{server.port} could not be reached: its certificate was refused (self")
+        assert sentence.startswith(
+            f"the model provider at localhost:{server.port} could not be reached: its certificate was refused (self"
+        )
         async with open_session(Limits(), certificate) as session:
             assert await (await session.get(url)).text() == "hello"
             with pytest.raises(aiohttp.ClientConnectorCertificateError) as caught:
@@ -62,7 +64,9 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
     async with open_session(Limits()) as session:
         for _ in range(2):
             answer = await session.get(server.make_url("/"))
-            assert await answer.json() == {"Host": f"127.0.0.1:{server.port}"}  # no cookie, and no header of aiohttp's own
+            assert await answer.json() == {
+                "Host": f"127.0.0.1:{server.port}"
+            }  # no cookie, and no header of aiohttp's own
     await server.close()
 
 

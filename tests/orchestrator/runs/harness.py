@@ -15,6 +15,7 @@ from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
+from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
@@ -47,9 +48,11 @@ class World:
             stack.push_async_callback(database.aclose)
             await database.open()
             watcher = await stack.enter_async_context(LogWatcher())
+            processes = ProcessTable()
+            stack.push_async_callback(processes.aclose)
             deps = Deps(
                 config=self.config, paths=self.paths, instance="i", adapters={"echo": EchoAdapter()},
-                store=Store(database), journal=Journal(database), watcher=watcher, runtime=self.runtime,
+                store=Store(database), journal=Journal(database), watcher=watcher, processes=processes, runtime=self.runtime,
                 relay=self.relay, workspaces=FakeWorkspaces(self.paths), credentials=self.credentials,
             )  # fmt: skip
             supervisor = Supervisor(deps)

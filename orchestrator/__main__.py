@@ -1,0 +1,5 @@
+"""``python -m orchestrator``: the same as ``podmentor``."""
+
+from orchestrator.cli.main import main
+
+main()

@@ -1,0 +1,54 @@
+"""The application: what it needs is handed in, nothing is looked up."""
+
+from typing import Final
+
+from aiohttp import web
+
+from orchestrator.api import keys
+from orchestrator.api.middleware import add_headers, errors_as_problems, host_guard
+from orchestrator.api.openapi import build_spec
+from orchestrator.api.routes import ROUTES
+from orchestrator.api.routing import register
+from orchestrator.api.tokens import TokenStore
+from orchestrator.api.views import dumps
+from orchestrator.config.models import Config
+from orchestrator.contract.runs import RunService
+from orchestrator.tasks import TaskOwner
+
+STALL_SECONDS: Final = 60.0
+_CLOSE_SECONDS: Final = 1.0
+
+
+def create_app(
+    *,
+    runs: RunService,
+    tokens: TokenStore,
+    config: Config,
+    instance: str,
+    version: str,
+    stall_seconds: float = STALL_SECONDS,
+) -> web.Application:
+    """The HTTP API over ``runs``.
+
+    ``instance``: tells services on one machine apart (shown by /healthz).  ``stall_seconds``: how long one write to a
+    streaming client may take.  The application owns neither ``runs`` nor ``tokens``: whoever made them closes them.
+    """
+    app = web.Application(
+        middlewares=[errors_as_problems, host_guard(config.server)], client_max_size=config.server.max_body_bytes
+    )
+    app[keys.RUNS] = runs
+    app[keys.TOKENS] = tokens
+    app[keys.CONFIG] = config
+    app[keys.ABOUT] = keys.About(instance=instance, version=version)
+    app[keys.TASKS] = TaskOwner("api")
+    app[keys.STALL_SECONDS] = stall_seconds
+    app[keys.SPEC] = dumps(build_spec(ROUTES, version=version))
+    app.on_response_prepare.append(add_headers)
+    app.on_shutdown.append(_end_streams)
+    register(app, ROUTES)
+    return app
+
+
+async def _end_streams(app: web.Application) -> None:
+    """Streams and waits end with their tasks; their clients get a clean end without a last event and come back."""
+    await app[keys.TASKS].aclose(grace=_CLOSE_SECONDS)

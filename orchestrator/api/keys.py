@@ -1,0 +1,46 @@
+"""What the application holds, and what a request carries, under typed names."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from orchestrator.api.identity import Identity
+from orchestrator.api.tokens import TokenStore
+from orchestrator.config.models import Config
+from orchestrator.contract.runs import RunService
+from orchestrator.tasks import TaskOwner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """Which service this is."""
+
+    instance: str
+    version: str
+
+
+RUNS: Final[web.AppKey[RunService]] = web.AppKey("runs")
+TOKENS: Final[web.AppKey[TokenStore]] = web.AppKey("tokens")
+CONFIG: Final[web.AppKey[Config]] = web.AppKey("config")
+ABOUT: Final[web.AppKey[About]] = web.AppKey("about")
+TASKS: Final[web.AppKey[TaskOwner]] = web.AppKey("tasks")
+STALL_SECONDS: Final[web.AppKey[float]] = web.AppKey("stall_seconds")
+"""A client that takes no byte for so long is disconnected."""
+SPEC: Final[web.AppKey[bytes]] = web.AppKey("spec")
+
+IDENTITY: Final[web.RequestKey[Identity]] = web.RequestKey("identity", Identity)
+REQUEST_ID: Final[web.RequestKey[str]] = web.RequestKey("request_id", str)
+STARTED: Final[web.RequestKey[bool]] = web.RequestKey("started", bool)
+"""The head of the answer is out: an error can no longer be told."""
+
+
+def identity_of(request: web.Request) -> Identity:
+    """Who asks; only on routes that are not public."""
+    return request[IDENTITY]
+
+
+def request_id_of(request: web.Request) -> str:
+    """The id under which this request is logged and answered."""
+    found: str = request.get(REQUEST_ID, "")
+    return found

@@ -1,0 +1,45 @@
+"""Whether the service lives, whether it can work, and what it can be asked."""
+
+from typing import Final
+
+from aiohttp import web
+
+from orchestrator.api import keys
+from orchestrator.api.responses import Health, Readiness
+from orchestrator.api.routing import Reply, Route, json_answer
+
+
+async def get_health(request: web.Request) -> web.StreamResponse:
+    """GET /healthz."""
+    about = request.app[keys.ABOUT]
+    return json_answer({"status": "ok", "instance": about.instance, "version": about.version})
+
+
+async def get_readiness(request: web.Request) -> web.StreamResponse:
+    """GET /readyz."""
+    state = request.app[keys.RUNS].readiness()
+    return json_answer(state, status=200 if state.get("ready") else 503)
+
+
+async def get_spec(request: web.Request) -> web.StreamResponse:
+    """GET /openapi.json."""
+    return web.Response(body=request.app[keys.SPEC], content_type="application/json")
+
+
+ROUTES: Final = (
+    Route(
+        method="GET", path="/healthz", handler=get_health, tag="service", summary="The process answers", public=True,
+        replies=(Reply(description="It does.", model=Health),),
+    ),
+    Route(
+        method="GET", path="/readyz", handler=get_readiness, tag="service", summary="Runs can be taken", public=True,
+        replies=(
+            Reply(description="They can.", model=Readiness),
+            Reply(status=503, description="They cannot; the members say why.", model=Readiness),
+        ),
+    ),
+    Route(
+        method="GET", path="/openapi.json", handler=get_spec, tag="service", summary="This document", public=True,
+        replies=(Reply(description="OpenAPI 3.1."),),
+    ),
+)  # fmt: skip

@@ -1,0 +1,123 @@
+"""Runs: make, look at, end."""
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+
+from orchestrator.api import keys
+from orchestrator.api.bodies import accepts, idempotency_key, path_name, read_body, read_query
+from orchestrator.api.responses import RunPage, RunView, WaitedRun
+from orchestrator.api.routes.events import resume_point
+from orchestrator.api.routing import Header, Reply, Route, json_answer
+from orchestrator.api.schemas import NoQuery, RunBody, RunListQuery, WaitQuery
+from orchestrator.api.streams import send_events, sse_form
+from orchestrator.api.submission import run_request
+from orchestrator.api.views import run_in_list, run_url, run_view, waited_view
+from orchestrator.api.waiting import wait_for_end
+from orchestrator.contract.runs import RunFilter
+from orchestrator.errors import (
+    ConflictError,
+    NotFoundError,
+    PayloadTooLargeError,
+    QueueFullError,
+    ShuttingDownError,
+    UnknownBackendError,
+)
+
+IDEMPOTENCY: Final = Header(
+    name="Idempotency-Key",
+    description="1 to 200 printable characters. The same key with the same request gives the run that it made.",
+)
+SUBMIT_ERRORS: Final = (
+    UnknownBackendError, NotFoundError, ConflictError, PayloadTooLargeError, QueueFullError, ShuttingDownError,
+)  # fmt: skip
+
+
+async def create_run(request: web.Request) -> web.StreamResponse:
+    """POST /v1/runs."""
+    app, who = request.app, keys.identity_of(request)
+    options = read_query(request, WaitQuery)
+    body = await read_body(request, RunBody)
+    wanted = run_request(body, who, app[keys.CONFIG].server, idempotency_key(request))
+    after = resume_point(request, 0)
+    record = await app[keys.RUNS].submit(wanted)
+    location = {"Location": run_url(record.run_id)}
+    if accepts(request, "text/event-stream"):
+        return await send_events(request, record, sse_form(), after=after, headers=location)
+    if options.wait:
+        record = await wait_for_end(request, record.run_id, timeout=options.timeout)
+        if record.state == "finished":
+            return json_answer(waited_view(record), headers=location)
+    return json_answer(run_view(record), status=202, headers=location)
+
+
+async def list_runs(request: web.Request) -> web.StreamResponse:
+    """GET /v1/runs."""
+    query = read_query(request, RunListQuery)
+    wanted = RunFilter(
+        user_id=keys.identity_of(request).scope, backend=query.backend, state=query.state,
+        subagent_id=query.subagent_id, limit=query.limit + 1, before=query.before,
+    )  # fmt: skip
+    found = await request.app[keys.RUNS].list_runs(wanted)
+    page = found[: query.limit]
+    more = page[-1].run_id if len(found) > query.limit else None
+    return json_answer({"runs": [run_in_list(record) for record in page], "next_before": more})
+
+
+async def get_run(request: web.Request) -> web.StreamResponse:
+    """GET /v1/runs/{run_id}."""
+    read_query(request, NoQuery)
+    scope = keys.identity_of(request).scope
+    return json_answer(run_view(await request.app[keys.RUNS].get(path_name(request, "run_id"), user_id=scope)))
+
+
+async def cancel_run(request: web.Request) -> web.StreamResponse:
+    """POST /v1/runs/{run_id}/cancel."""
+    read_query(request, NoQuery)
+    scope = keys.identity_of(request).scope
+    return json_answer(run_view(await request.app[keys.RUNS].cancel(path_name(request, "run_id"), user_id=scope)))
+
+
+async def get_log(request: web.Request) -> web.StreamResponse:
+    """GET /v1/runs/{run_id}/log."""
+    read_query(request, NoQuery)
+    scope = keys.identity_of(request).scope
+    path = await request.app[keys.RUNS].log_path(path_name(request, "run_id"), user_id=scope)
+    if not await asyncio.to_thread(path.is_file):
+        raise NotFoundError("the run has no log (yet)")
+    return web.FileResponse(path, headers={"Content-Type": "text/plain; charset=utf-8"})
+
+
+ROUTES: Final = (
+    Route(
+        method="POST", path="/v1/runs", handler=create_run, tag="runs", summary="Start a run",
+        description="Answers 202 at once; with `Accept: text/event-stream` the events themselves; with `?wait=1` the"
+        " finished run. A client that disconnects does not end the run.",
+        query=WaitQuery, body=RunBody, headers=(IDEMPOTENCY,), errors=SUBMIT_ERRORS,
+        replies=(
+            Reply(description="Finished (`wait`), or the stream of events.", model=WaitedRun),
+            Reply(description="", media_type="text/event-stream"),
+            Reply(status=202, description="Accepted, or not finished within `timeout`.", model=RunView),
+        ),
+    ),
+    Route(
+        method="GET", path="/v1/runs", handler=list_runs, tag="runs", summary="List runs, newest first",
+        query=RunListQuery, replies=(Reply(description="A page.", model=RunPage),),
+    ),
+    Route(
+        method="GET", path="/v1/runs/{run_id}", handler=get_run, tag="runs", summary="One run",
+        errors=(NotFoundError,), replies=(Reply(description="The run.", model=RunView),),
+    ),
+    Route(
+        method="POST", path="/v1/runs/{run_id}/cancel", handler=cancel_run, tag="runs", summary="End a run",
+        description="Idempotent; answers at once. The events tell when it has ended.",
+        errors=(NotFoundError,), replies=(Reply(description="The run as it is.", model=RunView),),
+    ),
+    Route(
+        method="GET", path="/v1/runs/{run_id}/log", handler=get_log, tag="runs", summary="The raw log",
+        description="Everything that the CLI printed, as conmon wrote it: `<time> stdout|stderr P|F <bytes>`."
+        " `Range` is honoured.",
+        errors=(NotFoundError,), replies=(Reply(description="The log.", media_type="text/plain"),),
+    ),
+)  # fmt: skip

@@ -1,0 +1,94 @@
+"""Subagents: the conversations, and what they have changed."""
+
+from typing import Final
+
+from aiohttp import web
+
+from orchestrator.api import keys
+from orchestrator.api.bodies import path_name, read_query
+from orchestrator.api.responses import ChangeList, SessionMapView, SubagentList, SubagentView
+from orchestrator.api.routing import Reply, Route, json_answer
+from orchestrator.api.schemas import NoQuery
+from orchestrator.api.views import change_view, session_map, subagent_view
+from orchestrator.errors import ConflictError, NotFoundError
+
+
+async def list_subagents(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents."""
+    read_query(request, NoQuery)
+    found = await request.app[keys.RUNS].list_subagents(user_id=keys.identity_of(request).scope)
+    return json_answer({"subagents": [subagent_view(record) for record in found]})
+
+
+async def get_subagent(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}."""
+    subagent_id, scope = _target(request)
+    return json_answer(subagent_view(await request.app[keys.RUNS].get_subagent(subagent_id, user_id=scope)))
+
+
+async def delete_subagent(request: web.Request) -> web.StreamResponse:
+    """DELETE /v1/subagents/{subagent_id}."""
+    subagent_id, scope = _target(request)
+    await request.app[keys.RUNS].delete_subagent(subagent_id, user_id=scope)
+    return web.Response(status=204)
+
+
+async def get_changes(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/changes."""
+    subagent_id, scope = _target(request)
+    found = await request.app[keys.RUNS].changes(subagent_id, user_id=scope)
+    return json_answer({"changes": [change_view(change) for change in found]})
+
+
+async def get_patch(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/changes.patch."""
+    subagent_id, scope = _target(request)
+    patch = await request.app[keys.RUNS].patch(subagent_id, user_id=scope)
+    return web.Response(body=patch, content_type="text/x-diff")
+
+
+async def get_session_map(request: web.Request) -> web.StreamResponse:
+    """GET /v1/session-map."""
+    read_query(request, NoQuery)
+    return json_answer(
+        session_map(await request.app[keys.RUNS].list_subagents(user_id=keys.identity_of(request).scope))
+    )
+
+
+def _target(request: web.Request) -> tuple[str, str | None]:
+    read_query(request, NoQuery)
+    return path_name(request, "subagent_id"), keys.identity_of(request).scope
+
+
+ROUTES: Final = (
+    Route(
+        method="GET", path="/v1/subagents", handler=list_subagents, tag="subagents", summary="List conversations",
+        replies=(Reply(description="All of them.", model=SubagentList),),
+    ),
+    Route(
+        method="GET", path="/v1/subagents/{subagent_id}", handler=get_subagent, tag="subagents",
+        summary="One conversation", errors=(NotFoundError,),
+        replies=(Reply(description="The conversation.", model=SubagentView),),
+    ),
+    Route(
+        method="DELETE", path="/v1/subagents/{subagent_id}", handler=delete_subagent, tag="subagents",
+        summary="Remove a conversation with its home, workspace and runs", errors=(NotFoundError, ConflictError),
+        replies=(Reply(status=204, description="Removed.", media_type=""),),
+    ),
+    Route(
+        method="GET", path="/v1/subagents/{subagent_id}/changes", handler=get_changes, tag="subagents",
+        summary="What the workspace has changed", errors=(NotFoundError, ConflictError),
+        description="Bytes of a path that are not UTF-8 appear as the escapes `\\udc80` to `\\udcff`.",
+        replies=(Reply(description="The changes.", model=ChangeList),),
+    ),
+    Route(
+        method="GET", path="/v1/subagents/{subagent_id}/changes.patch", handler=get_patch, tag="subagents",
+        summary="The same as a unified diff", errors=(NotFoundError, ConflictError),
+        replies=(Reply(description="For `git apply`.", media_type="text/x-diff"),),
+    ),
+    Route(
+        method="GET", path="/v1/session-map", handler=get_session_map, tag="subagents",
+        summary="The CLI's session behind each conversation",
+        replies=(Reply(description="In the documented shape.", model=SessionMapView),),
+    ),
+)  # fmt: skip

@@ -1,0 +1,81 @@
+"""The declarative route table: from one list come the router's entries and the OpenAPI document."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from pydantic import BaseModel
+
+from orchestrator.api import keys
+from orchestrator.api.identity import acting_for
+from orchestrator.api.schemas import NoQuery, Query
+from orchestrator.api.views import dumps
+from orchestrator.errors import PodmentorError, UnauthorizedError
+
+_TOKEN_CHARS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One good answer.  ``model`` None: no JSON (then ``media_type`` says what, empty for no body)."""
+
+    description: str
+    status: int = 200
+    model: type[BaseModel] | None = None
+    media_type: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """A request header that the route reads."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One route, with all that a client must know.  ``public``: needs no token."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    handler: Handler
+    summary: str
+    tag: str
+    replies: tuple[Reply, ...]
+    description: str = ""
+    public: bool = False
+    query: type[Query] = NoQuery
+    body: type[BaseModel] | None = None
+    headers: tuple[Header, ...] = ()
+    errors: tuple[type[PodmentorError], ...] = ()
+
+
+def register(app: web.Application, routes: Iterable[Route]) -> None:
+    """Put the routes into the router, each behind the token check unless it is public."""
+    for route in routes:
+        handler = route.handler if route.public else _authenticated(route.handler)
+        app.router.add_route(route.method, route.path, handler)
+
+
+def _authenticated(handler: Handler) -> Handler:
+    async def checked(request: web.Request) -> web.StreamResponse:
+        identity = await request.app[keys.TOKENS].authenticate(_bearer(request))
+        request[keys.IDENTITY] = acting_for(identity, request.headers.get("X-Podmentor-User"))
+        return await handler(request)
+
+    return checked
+
+
+def _bearer(request: web.Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not 0 < len(token.strip()) <= _TOKEN_CHARS:
+        raise UnauthorizedError("send a token: 'Authorization: Bearer …'")
+    return token.strip()
+
+
+def json_answer(value: object, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """``value`` as a JSON response."""
+    return web.Response(body=dumps(value), status=status, headers=headers, content_type="application/json")

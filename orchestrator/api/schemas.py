@@ -1,0 +1,128 @@
+"""What requests may say: bodies and query parameters.  Unknown members are refused; OpenAPI is made from these."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from orchestrator.config.models import PLAIN_NAME
+from orchestrator.contract.runs import RunState, WorkspaceMode
+
+METADATA_BYTES = 16 * 1024
+MAX_WAIT_SECONDS = 3600.0
+_BIGGEST = 2**53
+"""The largest whole number that every JSON reader keeps exact."""
+
+PlainName = Annotated[str, Field(pattern=PLAIN_NAME)]
+Count = Annotated[int, Field(gt=0, le=_BIGGEST)]
+Amount = Annotated[float, Field(gt=0, le=_BIGGEST, allow_inf_nan=False)]
+
+
+def _prompt(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    if "\0" in text:
+        raise ValueError("must not hold a NUL character")
+    return text
+
+
+def _small(value: dict[str, Any]) -> dict[str, Any]:
+    if len(json.dumps(value, ensure_ascii=False).encode()) > METADATA_BYTES:
+        raise ValueError(f"must not be longer than {METADATA_BYTES} bytes as JSON")
+    return value
+
+
+def _whole(value: object) -> object:
+    # Python takes True and 1.0 for 1, JSON does not
+    if value is not None and type(value) is not int:
+        raise ValueError("must be 0 or 1")
+    return value
+
+
+Prompt = Annotated[str, AfterValidator(_prompt), Field(min_length=1)]
+
+
+class Body(BaseModel):
+    """Base of all bodies: strict, closed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class LimitsBody(Body):
+    """Limits of this run; they can only be narrower than the configured ones."""
+
+    memory_max_bytes: Count | None = None
+    wall_clock_seconds: Amount | None = None
+    idle_seconds: Amount | None = None
+    """End the run after so long without output."""
+    output_max_bytes: Count | None = None
+    pids_max: Count | None = None
+    cpus: Amount | None = None
+
+
+class RunBody(Body):
+    """One prompt to one backend."""
+
+    backend: PlainName
+    query: Prompt
+    """The prompt."""
+    subagent_id: PlainName | None = None
+    """Continue this conversation."""
+    repo: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """A repo named in the configuration; only the local owner may give an absolute path instead."""
+    tier: Annotated[Literal[0, 1] | None, BeforeValidator(_whole)] = None
+    """0: shared outbound network. 1: none but the way to the model provider."""
+    limits: LimitsBody | None = None
+    workspace: WorkspaceMode | None = None
+    metadata: Annotated[dict[str, Any], AfterValidator(_small)] = Field(default_factory=dict)
+    """Yours; given back as it is, at most 16 KiB."""
+
+
+class ToolArgs(Body):
+    """Arguments of a tool: exactly these."""
+
+    query: Prompt
+    """The task, in full: the agent sees nothing else of the conversation around it."""
+    subagent_id: PlainName | None = None
+    """Continue this conversation."""
+
+
+class Query(BaseModel):
+    """Base of all query parameters: texts, so not strict; closed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class NoQuery(Query):
+    """No parameters."""
+
+
+class WaitQuery(Query):
+    """How to answer."""
+
+    wait: bool = False
+    """Answer when the run has finished."""
+    timeout: Annotated[float, Field(gt=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = MAX_WAIT_SECONDS
+    """With ``wait``: answer 202 after so many seconds."""
+
+
+class RunListQuery(Query):
+    """Which runs."""
+
+    backend: PlainName | None = None
+    state: RunState | None = None
+    subagent_id: PlainName | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    before: PlainName | None = None
+    """``next_before`` of the page before."""
+
+
+class EventsQuery(Query):
+    """Which events, in which form."""
+
+    after: Annotated[int, Field(ge=0, le=_BIGGEST)] = 0
+    """Only events with a higher ``seq``; ``Last-Event-ID`` wins over this."""
+    follow: bool = True
+    """false: end after the events that exist now."""
+    format: Literal["sse", "ndjson"] | None = None
+    """Without it the Accept header decides."""

@@ -1,0 +1,275 @@
+"""A RunService in memory, steered by the test: it emits the events, it ends the runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.contract.adapter import BackendInfo, Capabilities
+from orchestrator.contract.runs import FileChange, RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.contract.types import ResourceLimits
+from orchestrator.errors import ConflictError, NotFoundError, UnknownBackendError
+from orchestrator.events import AgentEvent, Completed, Error, EventRecord, Source, Tokens
+
+NOW = "2026-01-02T03:04:05.678Z"
+
+
+class FakeRunService:
+    """Keeps what it was asked (``requests``), and does what it is told (``emit``, ``finish``, ``failure``)."""
+
+    def __init__(self) -> None:
+        self.requests: list[RunRequest] = []
+        self.runs: dict[str, RunRecord] = {}
+        self.subagents: dict[str, SubagentRecord] = {}
+        self.journal: dict[str, list[EventRecord]] = {}
+        self.changes_of: dict[str, list[FileChange]] = {}
+        self.patch_of: dict[str, bytes] = {}
+        self.logs: dict[str, Path] = {}
+        self.keys: dict[tuple[str, str], tuple[RunRequest, str]] = {}
+        self.ready: dict[str, Any] = {"ready": True, "queued": 0, "running": 0}
+        self.on_submit: Callable[[RunRecord], None] = lambda _: None
+        """Called with every new run, for instance to play a whole script."""
+        self.failure: Exception | None = None
+        """Raised by the next call of anything."""
+        self.break_after: int | None = None
+        """The reader of events crashes behind this seq."""
+        self.readers = 0
+        self.waiters = 0
+        self._changed = asyncio.Event()
+
+    # --- the test's side -------------------------------------------------------------------------------------------
+
+    def add_run(self, *, user_id: str = "alice", backend: str = "claude-code", **members: Any) -> RunRecord:
+        """A run that nobody has submitted."""
+        number = len(self.runs) + 1
+        record = _new_run(
+            RunRequest(backend=backend, query="q", user_id=user_id), f"run-{number}", f"sub-{number}", number
+        )
+        record = replace(record, **members)
+        self._keep(record)
+        return record
+
+    def emit(self, run_id: str, *events: AgentEvent, source: Source = "agent") -> None:
+        """Journal ``events``; a terminal one ends the run."""
+        record = self.runs[run_id]
+        for event in events:
+            seq = len(self.journal[run_id]) + 1
+            self.journal[run_id].append(
+                EventRecord(
+                    seq=seq, ts=NOW, run_id=run_id, subagent_id=record.subagent_id, backend=record.backend,
+                    kind=event.kind, source=source, parent_tool_call_id=event.parent_tool_call_id, data=event.data(),
+                )
+            )  # fmt: skip
+            record = self.runs[run_id] = _after(replace(record, last_seq=seq), event)
+        self._wake()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a state of this service (``lambda: fake.readers == 1``)."""
+        async with asyncio.timeout(10):
+            await self._until(condition)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self._changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _keep(self, record: RunRecord) -> None:
+        self.runs[record.run_id] = record
+        self.journal.setdefault(record.run_id, [])
+        subagent = self.subagents.get(record.subagent_id) or SubagentRecord(
+            subagent_id=record.subagent_id, user_id=record.user_id, backend=record.backend, backend_session_id=None,
+            repo=record.repo, workspace=record.workspace, created_at=NOW, last_used_at=NOW, run_ids=(), busy=False,
+        )  # fmt: skip
+        self.subagents[record.subagent_id] = replace(subagent, run_ids=(*subagent.run_ids, record.run_id))
+
+    def _fail(self) -> None:
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+
+    # --- RunService ------------------------------------------------------------------------------------------------
+
+    async def submit(self, request: RunRequest) -> RunRecord:
+        """Keep the request; the same idempotency key with another request is a conflict."""
+        self._fail()
+        if request.backend not in {info.name for info in BACKENDS}:
+            raise UnknownBackendError("no such backend")
+        if request.idempotency_key is not None:
+            known = self.keys.get((request.user_id, request.idempotency_key))
+            if known is not None:
+                if known[0] != request:
+                    raise ConflictError("this idempotency key was used for another request")
+                return self.runs[known[1]]
+        if request.subagent_id is not None:
+            await self.get_subagent(request.subagent_id, user_id=request.user_id)
+        self.requests.append(request)
+        number = len(self.runs) + 1
+        record = _new_run(request, f"run-{number}", request.subagent_id or f"sub-{number}", number)
+        self._keep(record)
+        if request.idempotency_key is not None:
+            self.keys[request.user_id, request.idempotency_key] = (request, record.run_id)
+        self.on_submit(record)
+        return self.runs[record.run_id]
+
+    async def get(self, run_id: str, *, user_id: str | None) -> RunRecord:
+        """One run."""
+        self._fail()
+        record = self.runs.get(run_id)
+        if record is None or (user_id is not None and record.user_id != user_id):
+            raise NotFoundError("there is no such run")
+        return record
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRecord]:
+        """A page of runs."""
+        self._fail()
+        found = [
+            run
+            for run in reversed(self.runs.values())
+            if (wanted.user_id is None or run.user_id == wanted.user_id)
+            and (wanted.backend is None or run.backend == wanted.backend)
+            and (wanted.state is None or run.state == wanted.state)
+            and (wanted.subagent_id is None or run.subagent_id == wanted.subagent_id)
+        ]
+        if wanted.before is not None:
+            ids = [run.run_id for run in found]
+            found = found[ids.index(wanted.before) + 1 :] if wanted.before in ids else []
+        return found[: wanted.limit]
+
+    async def cancel(self, run_id: str, *, user_id: str | None) -> RunRecord:
+        """Ends the run at once."""
+        record = await self.get(run_id, user_id=user_id)
+        if record.state != "finished":
+            self.emit(run_id, Error(reason="cancelled", message="cancelled"), source="orchestrator")
+        return self.runs[run_id]
+
+    async def events(
+        self, run_id: str, *, user_id: str | None, after: int = 0, follow: bool = True
+    ) -> AsyncIterator[EventRecord]:
+        """The journal."""
+        record = await self.get(run_id, user_id=user_id)
+        self.readers += 1
+        self._wake()
+        try:
+            position = after
+            while True:
+                for event in self.journal[run_id][position:]:
+                    if self.break_after is not None and event.seq > self.break_after:
+                        raise RuntimeError("the journal is broken")
+                    position = event.seq
+                    yield event
+                record = self.runs[run_id]
+                if record.state == "finished" or not follow:
+                    return
+                await self._until(lambda: len(self.journal[run_id]) > position)  # noqa: B023 - awaited in place
+        finally:
+            self.readers -= 1
+            self._wake()
+
+    async def wait(self, run_id: str, *, user_id: str | None, timeout: float | None) -> RunRecord:
+        """The run once it has finished."""
+        await self.get(run_id, user_id=user_id)
+        self.waiters += 1
+        self._wake()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._until(lambda: self.runs[run_id].state == "finished")
+        except TimeoutError:
+            return self.runs[run_id]
+        finally:
+            self.waiters -= 1
+            self._wake()
+        return self.runs[run_id]
+
+    async def log_path(self, run_id: str, *, user_id: str | None) -> Path:
+        """What the test has put into ``logs``."""
+        await self.get(run_id, user_id=user_id)
+        if run_id not in self.logs:
+            raise NotFoundError("the run has no log yet")
+        return self.logs[run_id]
+
+    async def list_subagents(self, *, user_id: str | None) -> list[SubagentRecord]:
+        """All conversations."""
+        self._fail()
+        return [s for s in self.subagents.values() if user_id is None or s.user_id == user_id]
+
+    async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
+        """One conversation."""
+        self._fail()
+        record = self.subagents.get(subagent_id)
+        if record is None or (user_id is not None and record.user_id != user_id):
+            raise NotFoundError("there is no such subagent")
+        return record
+
+    async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
+        """Remove it with its runs."""
+        record = await self.get_subagent(subagent_id, user_id=user_id)
+        if record.busy:
+            raise ConflictError("one of its runs has not finished")
+        del self.subagents[subagent_id]
+        for run_id in record.run_ids:
+            del self.runs[run_id]
+
+    async def changes(self, subagent_id: str, *, user_id: str | None) -> list[FileChange]:
+        """What the test has put into ``changes_of``."""
+        await self.get_subagent(subagent_id, user_id=user_id)
+        return self.changes_of.get(subagent_id, [])
+
+    async def patch(self, subagent_id: str, *, user_id: str | None) -> bytes:
+        """What the test has put into ``patch_of``."""
+        await self.get_subagent(subagent_id, user_id=user_id)
+        return self.patch_of.get(subagent_id, b"")
+
+    async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
+        """Two of them."""
+        self._fail()
+        return list(BACKENDS)
+
+    def readiness(self) -> Mapping[str, Any]:
+        """What the test has put into ``ready``."""
+        return self.ready
+
+
+BACKENDS = (
+    BackendInfo(
+        name="claude-code", tool_name="claude_code", image="sha256:abc", image_tag="podmentor/claude-code:1",
+        cli_version="2.1.197", capabilities=Capabilities(deltas=True, resume=True),
+        default_allowed_egress=["api.anthropic.com"], auth={"link": "technical_user", "authenticated": True},
+    ),
+    BackendInfo(
+        name="codex", tool_name="codex", image=None, image_tag=None, cli_version=None, capabilities=Capabilities(),
+        default_allowed_egress=["api.openai.com"],
+    ),
+)  # fmt: skip
+
+
+def done(text: str = "All done.") -> Completed:
+    """The end of a run that went well."""
+    return Completed(
+        final_text=text, tokens=Tokens(input=10, output=5, cache_read=3), duration_ms=1200, stop_reason="end_turn",
+        cost_usd=0.01, turns=2,
+    )  # fmt: skip
+
+
+def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) -> RunRecord:
+    return RunRecord(
+        run_id=run_id, subagent_id=subagent_id, sandbox_id=None, user_id=request.user_id, backend=request.backend,
+        query=request.query, state="queued", outcome=None, tier=request.tier or 0, repo=request.repo,
+        workspace=request.workspace or "overlay", limits=ResourceLimits(), memory_enforcement=None, usage={},
+        final_text=None, error=None, exit_code=None, cli_version=None, image_id=None, metadata=request.metadata,
+        queue_position=number, last_seq=0, created_at=NOW, started_at=None, finished_at=None,
+    )  # fmt: skip
+
+
+def _after(record: RunRecord, event: AgentEvent) -> RunRecord:
+    if isinstance(event, Completed):
+        usage = {"tokens": event.tokens.to_dict(), "cost_usd": event.cost_usd, "turns": event.turns}
+        return replace(record, state="finished", outcome="completed", final_text=event.final_text, usage=usage,
+                       finished_at=NOW)  # fmt: skip
+    if isinstance(event, Error):
+        outcome: Any = "cancelled" if event.reason == "cancelled" else "failed"
+        return replace(record, state="finished", outcome=outcome, error=event.data(), finished_at=NOW)
+    return replace(record, state="running")

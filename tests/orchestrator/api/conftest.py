@@ -1,0 +1,61 @@
+"""The API on real sockets, over a RunService that the test steers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from blockbuster import blockbuster_ctx
+
+from orchestrator.api.app import create_app
+from orchestrator.api.server import start_servers
+from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.config.models import Config, Paths
+from tests.fakes.run_service import FakeRunService
+from tests.orchestrator.api.harness import Api
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_blocking() -> Iterator[None]:
+    """A blocking call of ours on the event loop fails the test."""
+    with blockbuster_ctx(["orchestrator"]):
+        yield
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """Start the service: ``await start(server={...}, stall_seconds=…)``."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(*, server: dict[str, Any] | None = None, **settings: Any) -> Api:
+            paths = Paths(state_dir=tmp_path / "state", runtime_dir=tmp_path / "run")
+            local = await asyncio.to_thread(ensure_local_token, paths)
+            tokens = await stack.enter_async_context(TokenStore(paths.database, local_token=local))
+            config = Config.model_validate({"server": server or {}})
+            runs = FakeRunService()
+            app = create_app(runs=runs, tokens=tokens, config=config, instance="i-1", version="1.2.3", **settings)
+            servers = await start_servers(app, host="127.0.0.1", port=0, unix_socket=paths.api_socket)
+            stack.push_async_callback(servers.aclose)
+            session = await stack.enter_async_context(aiohttp.ClientSession())
+            api = Api(
+                runs=runs, tokens=tokens, config=config, servers=servers, session=session, directory=tmp_path
+            )  # fmt: skip
+            api.token["local"] = local
+            for name, role in (("alice", "user"), ("bob", "user"), ("svc", "service"), ("root", "admin")):
+                api.token[name] = (await tokens.create(name, role)).text  # type: ignore[arg-type]
+            return api
+
+        yield begin
+
+
+@pytest.fixture
+async def api(start: Start) -> Api:
+    """The service with its defaults."""
+    started = await start()
+    assert isinstance(started, Api)
+    return started

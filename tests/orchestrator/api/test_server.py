@@ -1,0 +1,180 @@
+"""The sockets."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from orchestrator.api.server import RunningServers, start_servers
+from orchestrator.errors import ConfigError, ConflictError
+from tests.orchestrator.api.harness import Api
+
+Begin = Callable[..., Any]
+
+
+async def _hello(_: web.Request) -> web.Response:
+    return web.Response(text="hello")
+
+
+@pytest.fixture
+async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
+    """Start a small application; closed at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def run(**settings: Any) -> RunningServers:
+            app = web.Application()
+            app.router.add_get("/", _hello)
+            wanted = {"host": "127.0.0.1", "port": 0, "unix_socket": tmp_path / "run" / "api.sock", **settings}
+            servers = await start_servers(app, **wanted)
+            stack.push_async_callback(servers.aclose)
+            return servers
+
+        yield run
+
+
+async def ask(servers: RunningServers) -> tuple[str, str]:
+    """The answer at both sockets."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{servers.port}/") as response:
+        over_tcp = await response.text()
+    connector = aiohttp.UnixConnector(path=str(servers.unix_socket))
+    async with aiohttp.ClientSession(connector=connector) as session, session.get("http://localhost/") as response:
+        return over_tcp, await response.text()
+
+
+async def test_both_sockets_answer_and_the_file_is_the_owners(begin: Begin, tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        servers = await begin()
+    finally:
+        os.umask(old)
+    assert await ask(servers) == ("hello", "hello")
+    assert (tmp_path / "run" / "api.sock").stat().st_mode & 0o777 == 0o600
+    await servers.aclose()
+    assert not (tmp_path / "run" / "api.sock").exists()
+    await servers.aclose()
+
+
+async def test_without_a_host_there_is_only_the_unix_socket(begin: Begin) -> None:
+    servers = await begin(host=None)
+    assert servers.port is None
+    connector = aiohttp.UnixConnector(path=str(servers.unix_socket))
+    async with aiohttp.ClientSession(connector=connector) as session, session.get("http://localhost/") as response:
+        assert await response.text() == "hello"
+
+
+async def test_a_stale_socket_is_replaced(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "run" / "api.sock"))
+    assert await ask(await begin()) == ("hello", "hello")
+
+
+async def test_a_living_one_is_not(begin: Begin) -> None:
+    first = await begin()
+    with pytest.raises(ConflictError, match="another podmentor"):
+        await begin()
+    assert await ask(first) == ("hello", "hello")
+
+
+async def test_one_that_listens_and_does_not_accept_is_alive_too(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(str(tmp_path / "run" / "api.sock"))
+        busy.listen(0)
+        with pytest.raises(ConflictError):
+            await begin()
+        assert (tmp_path / "run" / "api.sock").exists()
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("/etc/passwd")])
+async def test_what_is_no_socket_is_left_alone(begin: Begin, tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    (tmp_path / "run").mkdir()
+    path = tmp_path / "run" / "api.sock"
+    make(path)
+    with pytest.raises(ConfigError, match="not a socket"):
+        await begin()
+    assert path.is_symlink() or path.exists()
+
+
+async def test_a_path_that_is_too_long_is_explained(begin: Begin, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="runtime_dir"):
+        await begin(unix_socket=tmp_path / ("x" * 120))
+
+
+async def test_a_port_in_use_is_explained_and_nothing_stays_open(begin: Begin, tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConflictError, match=str(port)):
+            await begin(port=port)
+    assert not (tmp_path / "run" / "api.sock").exists()
+
+
+async def test_the_port_is_free_again_when_the_unix_socket_fails(begin: Begin, tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+    (tmp_path / "run").touch()
+    with pytest.raises(ConfigError):
+        await begin(port=port)
+    (tmp_path / "run").unlink()
+    assert (await begin(port=port)).port == port
+
+
+async def test_the_socket_of_a_following_service_is_not_removed(begin: Begin, tmp_path: Path) -> None:
+    first = await begin()
+    path = tmp_path / "run" / "api.sock"
+    path.unlink()
+    second = await begin()
+    await first.aclose()
+    assert await ask(second) == ("hello", "hello")
+
+
+async def test_listening_beyond_this_machine_is_warned_of(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+    await begin(host="localhost")
+    assert not caplog.records
+    with pytest.raises(ConflictError):
+        await begin(host="192.0.2.1")  # documentation address: never ours, so nothing listens
+    assert "other machines can reach" in caplog.text
+
+
+async def test_closing_does_not_wait_for_a_request_that_never_ends(tmp_path: Path) -> None:
+    entered, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError("never")
+
+    app = web.Application()
+    app.router.add_get("/", hang)
+    servers = await start_servers(
+        app, host="127.0.0.1", port=0, unix_socket=tmp_path / "api.sock", shutdown_seconds=0.1
+    )
+    async with aiohttp.ClientSession() as session:
+        asking = asyncio.create_task(session.get(f"http://127.0.0.1:{servers.port}/"))
+        await entered.wait()
+        await asyncio.wait_for(servers.aclose(), 10)
+        assert ended.is_set()
+        with pytest.raises(aiohttp.ClientError):
+            await asking
+
+
+async def test_health_and_readiness_need_no_token(api: Api) -> None:
+    health = await api.get("/healthz", who=None)
+    assert health.json == {"status": "ok", "instance": "i-1", "version": "1.2.3"}
+    assert (await api.get("/readyz", who=None)).status == 200
+    api.runs.ready = {"ready": False, "runtime": "podman does not answer"}
+    answer = await api.get("/readyz", who=None)
+    assert (answer.status, answer.json["runtime"]) == (503, "podman does not answer")

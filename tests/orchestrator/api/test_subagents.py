@@ -1,0 +1,81 @@
+"""Conversations, the session map, and what an agent changed."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.contract.runs import FileChange
+from tests.orchestrator.api.harness import Api
+
+
+async def test_conversations_are_listed_and_shown(api: Api) -> None:
+    api.runs.add_run()
+    api.runs.add_run(subagent_id="sub-1")
+    api.runs.add_run(user_id="bob")
+    listed = (await api.get("/v1/subagents")).json["subagents"]
+    assert [(item["subagent_id"], item["run_ids"]) for item in listed] == [("sub-1", ["run-1", "run-2"])]
+    assert (await api.get("/v1/subagents/sub-1")).json == listed[0]
+    assert len((await api.get("/v1/subagents", who="root")).json["subagents"]) == 2
+
+
+async def test_the_session_map_has_the_documented_shape(api: Api) -> None:
+    """C10"""
+    api.runs.add_run()
+    api.runs.add_run()
+    api.runs.add_run(user_id="bob")
+    for name in ("sub-1", "sub-3"):
+        api.runs.subagents[name] = replace(api.runs.subagents[name], backend_session_id=f"session of {name}")
+    entry = {
+        "backend": "claude-code", "backend_session_id": "session of sub-1",
+        "created_at": "2026-01-02T03:04:05.678Z", "last_used_at": "2026-01-02T03:04:05.678Z",
+    }  # fmt: skip
+    assert (await api.get("/v1/session-map")).json == {"external_agent": {"session_map": {"sub-1": entry}}}
+
+
+async def test_changes_and_patch(api: Api) -> None:
+    api.runs.add_run()
+    change = FileChange(path="a/\udcffb", change="modified", size=3, binary=False, insertions=1, deletions=2)
+    api.runs.changes_of["sub-1"] = [change]
+    api.runs.patch_of["sub-1"] = b"--- a/x\n+++ b/x\n\xff\n"
+    assert (await api.get("/v1/subagents/sub-1/changes")).json == {
+        "changes": [
+            {"path": "a/\udcffb", "change": "modified", "size": 3, "binary": False, "insertions": 1, "deletions": 2}
+        ]
+    }
+    patch = await api.get("/v1/subagents/sub-1/changes.patch")
+    assert patch.headers["Content-Type"] == "text/x-diff"
+    assert patch.body == b"--- a/x\n+++ b/x\n\xff\n"
+
+
+async def test_a_conversation_is_removed(api: Api) -> None:
+    api.runs.add_run()
+    api.runs.subagents["sub-1"] = replace(api.runs.subagents["sub-1"], busy=True)
+    busy = await api.call("DELETE", "/v1/subagents/sub-1")
+    assert (busy.status, busy.json["code"]) == (409, "conflict")
+    api.runs.subagents["sub-1"] = replace(api.runs.subagents["sub-1"], busy=False)
+    gone = await api.call("DELETE", "/v1/subagents/sub-1")
+    assert (gone.status, gone.body) == (204, b"")
+    assert (await api.call("DELETE", "/v1/subagents/sub-1")).status == 404
+    assert (await api.get("/v1/runs/run-1")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", ""), ("DELETE", ""), ("GET", "/changes"), ("GET", "/changes.patch")],
+)
+async def test_the_conversations_of_others_do_not_exist(api: Api, method: str, path: str) -> None:
+    api.runs.add_run(user_id="bob")
+    foreign = await api.call(method, f"/v1/subagents/sub-1{path}")
+    missing = await api.call(method, f"/v1/subagents/sub-9{path}")
+    strange = await api.call(method, f"/v1/subagents/%2e%2e{path}")
+    assert foreign.status == missing.status == strange.status == 404
+    assert foreign.json["detail"] == missing.json["detail"]
+    assert "sub-1" in api.runs.subagents
+
+
+async def test_nobody_continues_the_conversation_of_another(api: Api) -> None:
+    api.runs.add_run(user_id="bob")
+    body = {"backend": "claude-code", "query": "x", "subagent_id": "sub-1"}
+    assert (await api.post("/v1/runs", body)).status == 404
+    assert (await api.post("/v1/tools/claude_code", {"query": "x", "subagent_id": "sub-1"})).status == 404
+    assert api.runs.requests == []

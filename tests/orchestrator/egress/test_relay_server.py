@@ -1,0 +1,44 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from orchestrator.egress import relay_server
+from orchestrator.egress.link import Link
+from orchestrator.egress.relay_server import RelayServer
+from orchestrator.egress.sockets import listen
+from orchestrator.egress.upstream import Limits
+from orchestrator.errors import SandboxError
+from orchestrator.tasks import TaskOwner
+
+
+async def test_another_users_controller_is_turned_away_unheard(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_server, "same_user", lambda sock: False)
+    server = RelayServer(linger=30, limits=Limits(), ca_file=None)
+    serving = asyncio.create_task(server.serve(listen(directory / "c.sock"), None))
+    reader, writer = await asyncio.open_unix_connection(str(directory / "c.sock"))
+    assert await reader.read() == b""
+    writer.close()
+    server.stop()
+    async with asyncio.timeout(20):
+        await serving
+    assert not (directory / "c.sock").exists()
+
+
+async def test_a_relay_of_another_user_is_not_given_anything(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = asyncio.Queue[bytes]()
+
+    async def listening(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await heard.put(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_unix_server(listening, sock=listen(directory / "c.sock").sock)
+    monkeypatch.setattr("orchestrator.egress.link.same_user", lambda sock: False)
+    owner = TaskOwner("test")
+    with pytest.raises(SandboxError, match="another user"):
+        await Link.open(directory / "c.sock", owner=owner, on_lost=lambda link: None)
+    assert await heard.get() == b""
+    server.close()
+    await owner.aclose()

@@ -1,0 +1,39 @@
+from pathlib import Path
+
+from orchestrator.testing.recordings import Recording, load, load_all, write_golden
+from tests.orchestrator.testing.broken import Good
+
+META = '{"argv": ["x"], "exit_code": 0, "stderr_tail": "w"}'
+
+
+def record(folder: Path, stdout: bytes = b'{"say": "hi"}\n') -> Path:
+    folder.mkdir()
+    (folder / "stdout.bin").write_bytes(stdout)
+    (folder / "meta.json").write_text(META)
+    return folder
+
+
+def test_a_golden_file_is_what_is_loaded_again(tmp_path: Path) -> None:
+    folder = record(tmp_path / "one", b'{"say": "a\\u2028b"}\n')
+    assert load(folder).expected is None
+    write_golden(Good(), folder)
+    expected = load(folder).expected
+    assert expected is not None
+    assert [event["kind"] for event in expected] == ["session_started", "message_delta", "completed"]
+    assert expected[1]["data"]["text"] == "a\u2028b"
+
+
+def test_recordings_are_found_by_their_meta_file(tmp_path: Path) -> None:
+    record(tmp_path / "b")
+    record(tmp_path / "a")
+    (tmp_path / "no-recording").mkdir()
+    assert [(found.name, found.exit_code, found.stderr_tail) for found in load_all(tmp_path)] == [
+        ("a", 0, "w"),
+        ("b", 0, "w"),
+    ]
+
+
+def test_lines_are_cut_at_newlines_only() -> None:
+    recording = Recording(name="x", stdout=b"a\rb\n\x0bc\n\nd")
+    assert recording.lines == [b"a\rb\n", b"\x0bc\n", b"\n", b"d"]
+    assert Recording(name="x", stdout=b"").lines == []
