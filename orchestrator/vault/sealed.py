@@ -2,8 +2,8 @@
 
 A record is ``header || nonce || ciphertext and tag``; the header is ``"PMV" || format || key id || salt``.  Each
 record has its own AES-256-GCM key, derived with HKDF-SHA256 from the master key and the record's random salt, so that
-nonces never have to be counted.  The associated data are the header and, with their lengths, the owner and the name: a record
-that is changed, cut, or put in another's place does not open.
+nonces never have to be counted.  The associated data are the header and, with their lengths, the owner and the name: a
+record that is changed, cut, or put in another's place does not open.
 """
 
 from __future__ import annotations
