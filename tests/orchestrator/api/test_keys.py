@@ -1,12 +1,15 @@
 """C18: /v1/keys and the same below /ui: written, never read back; everybody has their own only."""
 
+import asyncio
 import json
 import logging
 import sqlite3
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from orchestrator.cli.main import cli
 from tests.orchestrator.api.conftest import Start
 from tests.orchestrator.api.harness import Api
 from tests.orchestrator.vault.kit import SECRET, raw_bytes
@@ -171,3 +174,21 @@ async def test_a_broken_key_is_told_and_can_be_replaced(api: Api) -> None:
     assert (await api.get("/v1/keys/claude-code")).status == 200
     assert (await api.call("PUT", "/v1/keys/claude-code", body={"api_key": SECRET})).status == 200
     assert chosen(await api.get("/v1/auth/explain?backend=claude-code")) == "byo_key"
+
+
+async def test_the_command_does_the_same_over_the_network(api: Api) -> None:
+    async def podmentor(who: str, *args: str, stdin: str | None = None) -> Result:
+        env = {"PODMENTOR_TOKEN": api.token[who]}
+        return await asyncio.to_thread(CliRunner().invoke, cli, ["--url", api.url, *args], input=stdin, env=env)
+
+    made = await podmentor("svc", "keys", "set", "codex", "--user", "alice", "--json", stdin=SECRET)
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["user_id"] == "alice"
+    assert json.loads((await podmentor("alice", "keys", "list", "--json")).stdout)["keys"] == [json.loads(made.stdout)]
+    explained = await podmentor("svc", "auth", "explain", "codex", "--user", "alice", "--json")
+    assert json.loads(explained.stdout)["links"][0]["chosen"] is True
+    assert (await podmentor("bob", "auth", "explain", "codex")).exit_code == 4
+    assert (await podmentor("bob", "keys", "list", "--user", "alice")).exit_code == 4
+    assert (await podmentor("bob", "keys", "delete", "codex")).exit_code == 5
+    assert (await podmentor("alice", "keys", "delete", "codex")).exit_code == 0
+    assert (await api.get("/v1/keys")).json == {"keys": []}
