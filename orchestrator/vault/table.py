@@ -6,7 +6,6 @@ the database alone says which key file is the right one.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from orchestrator.contract.secrets import SecretInfo
 from orchestrator.errors import ConflictError, SecretUnreadableError, StorageError, VaultUnavailableError
+from orchestrator.sqlite_file import ensure_private_file
 from orchestrator.vault.master import KeySource
 from orchestrator.vault.sealed import MasterKey, key_id_of, open_sealed, seal, unreadable
 
@@ -48,8 +48,7 @@ class SecretTable:
     """An open connection.  sqlite3.Error is left to the caller."""
 
     def __init__(self, path: Path, keys: KeySource | None, now: Callable[[], datetime] = utc_now) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite would make it 0644
+        ensure_private_file(path)
         self._keys = keys
         self._now = now
         self._db = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
