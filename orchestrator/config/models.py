@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from orchestrator.config.hosts import egress_pattern
+
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
-_HOST = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*(:[0-9]{{1,5}})?\Z")
 
 
 def _a_number(value: Any) -> Any:
@@ -46,15 +46,6 @@ def _base_url(value: str) -> str:
     if parts.query or parts.fragment:
         raise ValueError("must not have a query or a fragment")
     return value.rstrip("/")
-
-
-def _egress_host(value: str) -> str:
-    """A host name, ``*.name.tld`` for everything below one, with an optional port."""
-    if not _HOST.match(value):
-        raise ValueError("must be a host name such as api.example.com, without scheme or path")
-    if value.startswith("*.") and value.count(".") < 2:
-        raise ValueError("is too broad: name at least the domain, as in *.example.com")
-    return value.lower()
 
 
 def _variables(value: dict[str, str]) -> dict[str, str]:
@@ -101,7 +92,7 @@ class BackendConfig(Model):
     api_key: SecretStr | None = None
     """The technical user's key, usually ``${env:ANTHROPIC_API_KEY}``."""
     extra_env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(default_factory=dict)
-    allowed_egress: list[Annotated[str, AfterValidator(_egress_host)]] | None = None
+    allowed_egress: list[Annotated[str, AfterValidator(egress_pattern)]] | None = None
     limits: LimitsConfig = LimitsConfig()
     base_url: Annotated[str, AfterValidator(_base_url)] | None = None
     """Base URL of the provider (or of the peer instance), when it is not the adapter's own."""
@@ -173,6 +164,15 @@ class ImagesConfig(Model):
     ca_bundle: AbsolutePath | None = None
 
 
+class EgressConfig(Model):
+    """The egress proxy of tier 1."""
+
+    allow_by: Literal["owner", "admin"] = "owner"
+    """Who may allow a further host for the rest of a run: its owner too, or admins only."""
+    hosts_file: AbsolutePath | None = None
+    """Names are looked up in this file alone (lines as in /etc/hosts), not by the system's resolver."""
+
+
 class Config(Model):
     """The whole file."""
 
@@ -184,6 +184,7 @@ class Config(Model):
     runs: RunsConfig = RunsConfig()
     podman: PodmanConfig = PodmanConfig()
     images: ImagesConfig = ImagesConfig()
+    egress: EgressConfig = EgressConfig()
 
 
 class Paths(Model):

@@ -139,7 +139,7 @@ def test_a_typo_deep_inside_a_backend() -> None:
         ("external_agent: {backends: {'../x': {}}}", "a name has letters"),
         ("external_agent: {backends: {codex: {base_url: 'https://u:p@h'}}}", "base_url: must not hold a user name"),
         ("external_agent: {backends: {codex: {base_url: 'ftp://h'}}}", "base_url: must be a URL"),
-        ("external_agent: {backends: {codex: {allowed_egress: ['*']}}}", r"allowed_egress\[0\]: must be a host name"),
+        ("external_agent: {backends: {codex: {allowed_egress: ['*']}}}", r"allowed_egress\[0\]: is too broad"),
         ("external_agent: {backends: {codex: {allowed_egress: ['*.com']}}}", "too broad"),
         ("external_agent: {backends: {codex: {allowed_egress: ['https://x.y']}}}", "must be a host name"),
         ("repos: {main: relative/dir}", "repos.main: must be an absolute path"),

@@ -1,0 +1,45 @@
+"""The way out of tier 1: what a run may reach through the egress proxy, and what became of its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+EGRESS_PORT = 8118
+"""127.0.0.1 port inside the container that the entry relays to ``egress.sock``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressGrant:
+    """What one run may reach."""
+
+    run_id: str
+    socket_path: Path
+    rules: tuple[str, ...]
+    """Host patterns in their normal form (``orchestrator.config.hosts``); none: nothing, and the run is told so."""
+    expires_at: float
+    """Unix time after which the grant ends by itself, whatever became of the service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressReport:
+    """What became of one attempt, or of ``count`` equal ones since the last report about the same target.
+
+    Connections are reported when they have ended.  A run that tries very many targets gets reports about the first of
+    a minute only; the others are counted under the host ``*``, port 0.
+    """
+
+    run_id: str
+    verdict: Literal["allowed", "denied"]
+    host: str
+    port: int
+    count: int = 1
+    reason: str = ""
+    """Why it was denied; a sentence without its final stop."""
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+EgressListener: TypeAlias = Callable[[EgressReport], Awaitable[None]]
