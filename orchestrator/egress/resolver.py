@@ -1,0 +1,86 @@
+"""From a host's name to its addresses, outside the container."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Protocol
+
+from orchestrator.config.hosts import Address, normalise_host
+
+MAX_ADDRESSES: Final = 16
+"""Of one name; nobody tries more."""
+THREADS: Final = 32
+MAX_FILE: Final = 1024 * 1024
+
+
+class UnknownNameError(Exception):
+    """There is no such name, or it has no address."""
+
+
+class Resolver(Protocol):
+    """Looks up names."""
+
+    async def resolve(self, host: str) -> list[Address]:
+        """The addresses of a normalised host name, the preferred one first.  Raises: UnknownNameError, OSError."""
+        ...
+
+
+class SystemResolver:
+    """The system's resolver, on threads of its own: names that take long must not hold up anything else."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="resolver")
+
+    async def resolve(self, host: str) -> list[Address]:
+        """By ``getaddrinfo``."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(
+                self._threads, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            )
+        except (socket.gaierror, UnicodeError):
+            raise UnknownNameError from None
+        addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+        return list(dict.fromkeys(addresses))[:MAX_ADDRESSES]
+
+
+class FileResolver:
+    """A file with lines as in /etc/hosts, read anew for every name, and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def resolve(self, host: str) -> list[Address]:
+        """All addresses of the lines that have the name, in their order."""
+        addresses = hosts_in(await asyncio.to_thread(self._read), host)
+        if not addresses:
+            raise UnknownNameError
+        return addresses
+
+    def _read(self) -> str:
+        with self._path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_FILE)
+
+
+def hosts_in(text: str, host: str) -> list[Address]:
+    """The addresses that ``text`` has for a normalised name.  Lines that cannot be read count as comments.  Pure."""
+    addresses: list[Address] = []
+    for line in text.splitlines():
+        number, *names = line.partition("#")[0].split() or [""]
+        if any(_is(name, host) for name in names):
+            try:
+                addresses.append(ipaddress.ip_address(number))
+            except ValueError:
+                continue
+    return list(dict.fromkeys(addresses))[:MAX_ADDRESSES]
+
+
+def _is(name: str, host: str) -> bool:
+    try:
+        return normalise_host(name) == host
+    except ValueError:
+        return False
