@@ -49,6 +49,8 @@ class RunView(Answer):
     repo: str | None
     workspace: WorkspaceMode
     limits: LimitsView
+    egress: list[str] | None
+    """Host patterns that the run may reach, those allowed later included; null: the network is open (tier 0)."""
     memory_enforcement: Literal["cgroup", "watchdog"] | None
     usage: dict[str, Any]
     """tokens, cost_usd and turns as the CLI tells them; peak_memory_bytes and output_bytes as measured."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from orchestrator.config.hosts import egress_pattern
 from orchestrator.config.models import PLAIN_NAME
 from orchestrator.contract.runs import RunState, WorkspaceMode
 
@@ -39,6 +40,7 @@ def _whole(value: object) -> object:
     return value
 
 
+HostPattern = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(egress_pattern)]
 Prompt = Annotated[str, AfterValidator(_prompt), Field(min_length=1)]
 
 
@@ -73,9 +75,21 @@ class RunBody(Body):
     tier: Annotated[Literal[0, 1] | None, BeforeValidator(_whole)] = None
     """0: shared outbound network. 1: none but the way to the model provider."""
     limits: LimitsBody | None = None
+    egress: Annotated[list[HostPattern], Field(max_length=200)] | None = None
+    """Tier 1: hosts that are all this run may reach (``api.example.com``, ``*.example.org``, with ``:PORT``); each must
+    be covered by the configured ones. Empty: none."""
     workspace: WorkspaceMode | None = None
     metadata: Annotated[dict[str, Any], AfterValidator(_small)] = Field(default_factory=dict)
     """Yours; given back as it is, at most 16 KiB."""
+
+
+class EgressBody(Body):
+    """One host to allow."""
+
+    host: Annotated[str, Field(min_length=1, max_length=253)]
+    """Its name; an address may be allowed by admins only."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Without it: 443 and 80."""
 
 
 class ToolArgs(Body):

@@ -21,6 +21,7 @@ def run_request(body: RunBody, who: Identity, server: ServerConfig, key: str | N
     return RunRequest(
         backend=body.backend, query=body.query, user_id=who.user_id, subagent_id=body.subagent_id, repo=repo,
         repo_path=path, tier=body.tier, workspace=body.workspace, limits=limits, metadata=body.metadata,
+        egress=None if body.egress is None else tuple(body.egress),
         idempotency_key=key, privileged=who.role == "admin",
     )  # fmt: skip
 

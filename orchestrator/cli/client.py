@@ -156,6 +156,11 @@ class ApiClient:
         """Ask for the end of a run."""
         return await self.json("POST", f"/v1/runs/{quote(run_id, safe='')}/cancel")
 
+    async def allow(self, run_id: str, host: str, port: int | None) -> dict[str, Any]:
+        """Let a run reach one more host."""
+        body: dict[str, Any] = {"host": host} if port is None else {"host": host, "port": port}
+        return await self.json("POST", f"/v1/runs/{quote(run_id, safe='')}/egress", body=body)
+
     async def log(self, run_id: str) -> AsyncIterator[bytes]:
         """The raw log of a run, piece by piece: it may be a gigabyte."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENCE)

@@ -171,7 +171,12 @@ def _status_words(phase: str, data: Mapping[str, Any]) -> tuple[str, str]:
             return _retry_words(data), _WARNING
         case "egress_denied":
             host, port = one_line(str(data.get("host", "?")), 200), one_line(str(data.get("port", "?")), 8)
-            return f"the agent was kept from reaching {host}:{port}", _WARNING
+            times = f" ({count} times)" if isinstance(count := data.get("count"), int) and count > 1 else ""
+            reason = f": {one_line(str(data['reason']), _INPUT_WIDTH)}" if data.get("reason") else ""
+            return f"the agent was kept from reaching {host}:{port}{times}{reason}", _WARNING
+        case "egress_allowed":
+            port = one_line(str(data.get("port") or "443 or 80"), 12)
+            return f"the run may reach {one_line(str(data.get('host', '?')), 200)} at port {port} now", _QUIET
         case "diagnostic":
             return f"stderr: {one_line(str(data.get('stderr', '')), _RESULT_WIDTH)}", _QUIET
         case "unparsed":

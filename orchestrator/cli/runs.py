@@ -14,13 +14,14 @@ from orchestrator.cli.run import envelope
 from orchestrator.cli.safe import clean, one_line, to_json
 from orchestrator.cli.service import ServiceLink, find_run, with_service
 from orchestrator.cli.summary import duration, seconds, usage_words
+from orchestrator.config.hosts import split_port
 
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def group() -> None:
-    """List, show, replay and cancel runs.
+    """List, show, replay and cancel runs; let them reach further hosts.
 
     RUN is a run's id, or the beginning of it.
     """
@@ -83,6 +84,7 @@ def show_command(context: CliContext, run: str, as_json: bool) -> None:
         "used": " · ".join(usage_words(found.get("usage") or {})) or None,
         "limits": f"{limits.get('wall_clock_seconds')} s, {int(limits.get('memory_max_bytes') or 0) // 1024**2} MiB"
         + (f" (memory by {found['memory_enforcement']})" if found.get("memory_enforcement") else ""),
+        "egress": None if (hosts := found.get("egress")) is None else ", ".join(hosts) or "(nothing)",
         "exit code": found.get("exit_code"),
         "events": found.get("last_seq"),
         "prompt": one_line(found["query"], 200),
@@ -142,6 +144,32 @@ def cancel_command(context: CliContext, run: str, as_json: bool) -> None:
     else:
         done = found["state"] == "finished"
         click.echo(f"{found['run_id']}: " + (f"already {found.get('outcome')}" if done else "cancelling"))
+
+
+@group.command("allow")
+@click.argument("run")
+@click.argument("host", metavar="HOST[:PORT]")
+@JSON_OPTION
+@click.pass_obj
+def allow_command(context: CliContext, run: str, host: str, as_json: bool) -> None:
+    """Let RUN reach one more host, until it ends.
+
+    Without a port 443 and 80 are meant.  For a run in tier 1 that was kept from reaching a host: the agent's next
+    attempt passes.
+    """
+    try:
+        name, port = split_port(host)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="HOST") from None
+
+    async def body(link: ServiceLink) -> dict[str, Any]:
+        return await link.client.allow(await find_run(link.client, run), name, port)
+
+    found = with_service(context, body)
+    if as_json:
+        click.echo(to_json(found))
+    else:
+        click.echo(f"{found['run_id']} may reach: {clean(', '.join(found['egress']))}")
 
 
 @group.command("log")

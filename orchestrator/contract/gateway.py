@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.contract.adapter import GatewayRoute
+from orchestrator.contract.egress import EgressGrant, EgressListener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +38,19 @@ class Relay(Protocol):
         """Open the run's socket.  The same run again replaces its grant (key, expiry) without closing streams."""
         ...
 
+    async def grant_egress(self, grant: EgressGrant) -> None:
+        """Open the run's egress proxy.  The same run again replaces its rules without closing what is connected."""
+        ...
+
+    def listen(self, listener: EgressListener) -> None:
+        """Call ``listener`` with every report of the proxies, one after the other, those of before the start included.
+
+        To be called before ``start``.  A report may come twice when the service was killed while it took it.
+        """
+        ...
+
     async def revoke(self, run_id: str) -> None:
-        """Close and remove the run's socket; unknown ids are fine."""
+        """Close and remove the run's sockets; unknown ids are fine.  The run's reports have been taken on return."""
         ...
 
     async def granted(self) -> set[str]:

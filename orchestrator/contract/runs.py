@@ -47,6 +47,8 @@ class RunRequest:
     tier: Literal[0, 1] | None = None
     workspace: WorkspaceMode | None = None
     limits: LimitsRequest = field(default_factory=LimitsRequest)
+    egress: tuple[str, ...] | None = None
+    """Host patterns that are all this run may reach, each covered by the configured ones; None: those."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     idempotency_key: str | None = None
     privileged: bool = False
@@ -69,6 +71,8 @@ class RunRecord:
     repo: str | None
     workspace: WorkspaceMode
     limits: ResourceLimits
+    egress: tuple[str, ...] | None
+    """Host patterns that the run may reach, those allowed later included; None: the network is open (tier 0)."""
     memory_enforcement: Literal["cgroup", "watchdog"] | None
     usage: Mapping[str, Any]
     """tokens, cost_usd, turns; and as measured: peak_memory_bytes, output_bytes."""
@@ -157,6 +161,17 @@ class RunService(Protocol):
 
     async def cancel(self, run_id: str, *, user_id: str | None) -> RunRecord:
         """Ask for the end; idempotent; returns at once with the record as it is."""
+        ...
+
+    async def allow_egress(
+        self, run_id: str, *, host: str, port: int | None, user_id: str | None, privileged: bool, actor: str
+    ) -> RunRecord:
+        """Allow one more host (no pattern) for the rest of the run; idempotent; the next attempt passes.
+
+        ``actor``: who does it, for the audit log.  ``port`` None: the default ports.  Raises NotFoundError,
+        InvalidRequestError (no host name), ForbiddenError (an address, or any host where only admins may do this, from
+        somebody who is not ``privileged``), ConflictError (finished, in tier 0, or too many hosts).
+        """
         ...
 
     def events(

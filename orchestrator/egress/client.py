@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from orchestrator.contract.egress import EgressGrant, EgressListener
 from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.egress.inbox import Inbox
 from orchestrator.egress.link import Link, LinkLostError, RelayRefusedError
 from orchestrator.egress.process import Process, start_detached
-from orchestrator.egress.protocol import Traffic, check_grant, grant_to_wire, socket_name
+from orchestrator.egress.protocol import Traffic, check_egress, check_grant, grant_to_wire, socket_name
 from orchestrator.errors import InvalidRequestError, PodmentorError, SandboxError
 from orchestrator.tasks import TaskOwner
 
@@ -56,7 +58,9 @@ class RelayProcess:
         trust = () if ca_file is None else ("--ca-file", str(ca_file.absolute()))
         self._options = ("--linger", str(linger), *trust, *options)
         self._on_restart = on_restart
-        self._grants: dict[str, GatewayGrant] = {}
+        self._grants: dict[tuple[str, str], GatewayGrant | EgressGrant] = {}
+        """By operation and run."""
+        self._inbox: Inbox | None = None
         self._tasks = TaskOwner("relay-client")
         self._lock = asyncio.Lock()
         self._link: Link | None = None
@@ -77,35 +81,50 @@ class RelayProcess:
         """
         await self._ensure()
 
+    def listen(self, listener: EgressListener) -> None:
+        """Call ``listener`` with every report of the proxies; to be called before ``start``."""
+        self._inbox = Inbox(listener, self._tasks)
+
     async def grant(self, grant: GatewayGrant) -> None:
-        """Open the run's socket, or replace the run's grant.
+        """Open the run's gateway, or replace the run's grant.
 
         Raises: InvalidRequestError for a grant that cannot be honoured, SandboxError when its socket cannot be made.
         """
         check_grant(grant)
-        previous = self._grants.get(grant.run_id)
-        self._grants[grant.run_id] = grant
+        await self._open("grant", grant)
+
+    async def grant_egress(self, grant: EgressGrant) -> None:
+        """Open the run's egress proxy, or replace its rules.  Raises as ``grant`` does."""
+        check_egress(grant)
+        await self._open("grant_egress", grant)
+
+    async def _open(self, op: str, grant: GatewayGrant | EgressGrant) -> None:
+        place = (op, grant.run_id)
+        previous = self._grants.get(place)
+        self._grants[place] = grant
         try:
-            await self._call("grant", grant=grant_to_wire(grant))
+            await self._call(op, grant=grant_to_wire(grant))
         except PodmentorError:
-            if self._grants.get(grant.run_id) is grant:
-                del self._grants[grant.run_id]
+            if self._grants.get(place) is grant:
+                del self._grants[place]
                 if previous is not None:
-                    self._grants[grant.run_id] = previous
+                    self._grants[place] = previous
             raise
 
     async def revoke(self, run_id: str) -> None:
-        """Close and remove the run's socket and cut what goes through it; unknown ids are fine."""
+        """Close and remove the run's sockets and cut what goes through them; unknown ids are fine."""
         await self.retire(run_id)
 
     async def retire(self, run_id: str) -> Traffic | None:
-        """Like ``revoke``; the run's counts, None when the relay did not know the run."""
-        grant = self._grants.pop(run_id, None)
+        """Like ``revoke``; the counts of the run's gateway, None when the relay did not know of one."""
+        grants = [found for op in ("grant", "grant_egress") if (found := self._grants.pop((op, run_id), None))]
         answer = await self._call("revoke", spawn=False, run_id=run_id)
         if answer is None:
-            if grant is not None:  # a dead relay left it
+            for grant in grants:  # a dead relay left them
                 await asyncio.to_thread(grant.socket_path.unlink, missing_ok=True)
             return None
+        if self._inbox is not None and answer["reports"]:
+            await self._inbox.settled(answer["relay"], answer["reports"])
         return None if answer["traffic"] is None else Traffic(**answer["traffic"])
 
     async def granted(self) -> set[str]:
@@ -168,7 +187,7 @@ class RelayProcess:
             if self._link is not None:
                 return self._link
             for _ in range(ATTEMPTS):
-                link = await Link.open(self._control, owner=self._tasks, on_lost=self._lost)
+                link = await Link.open(self._control, owner=self._tasks, on_lost=self._lost, on_push=self._pushed)
                 if link is None:
                     if not spawn or self._closing:
                         return None
@@ -179,6 +198,8 @@ class RelayProcess:
                 try:
                     self._watch(link.pid)
                     await self._send_grants(link)
+                    if self._inbox is not None:
+                        await link.call("subscribe")
                 except (LinkLostError, ProcessLookupError):
                     await link.aclose()
                     continue
@@ -221,18 +242,27 @@ class RelayProcess:
             child.signal(signal.SIGKILL)
             await child.wait(5.0)
 
-    def _live_grants(self) -> list[GatewayGrant]:
+    def _live_grants(self) -> list[GatewayGrant | EgressGrant]:
         now = time.time()
-        self._grants = {run: grant for run, grant in self._grants.items() if grant.expires_at > now}
+        self._grants = {place: grant for place, grant in self._grants.items() if grant.expires_at > now}
         return list(self._grants.values())
 
     async def _send_grants(self, link: Link) -> None:
         for grant in self._live_grants():
+            op = "grant" if isinstance(grant, GatewayGrant) else "grant_egress"
             try:
-                await link.call("grant", grant=grant_to_wire(grant))
+                await link.call(op, grant=grant_to_wire(grant))
             except (InvalidRequestError, RelayRefusedError) as error:
                 # Its control directory may be gone with its run; the others must not suffer from that.
-                log.warning("run %s has lost its way to the provider: %s", grant.run_id, error.message)
+                log.warning("run %s has lost a way out (%s): %s", grant.run_id, op, error.message)
+
+    def _pushed(self, link: Link, message: dict[str, Any]) -> None:
+        async def taken(number: int) -> None:
+            with contextlib.suppress(LinkLostError, SandboxError):
+                await link.call("taken", number=number)
+
+        if self._inbox is not None:
+            self._inbox.push(message, taken)
 
     def _lost(self, link: Link) -> None:
         if link is not self._link:

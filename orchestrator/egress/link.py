@@ -39,10 +39,17 @@ class Link:
         self.pid, _ = peer_of(writer.get_extra_info("socket"))
 
     @classmethod
-    async def open(cls, path: Path, *, owner: TaskOwner, on_lost: Callable[[Link], None]) -> Link | None:
+    async def open(
+        cls,
+        path: Path,
+        *,
+        owner: TaskOwner,
+        on_lost: Callable[[Link], None],
+        on_push: Callable[[Link, dict[str, Any]], None] = lambda *_: None,
+    ) -> Link | None:
         """Connect and greet; None when no relay answers there.
 
-        ``on_lost`` is called once when the connection ends by itself.
+        ``on_lost`` is called once when the connection ends by itself, ``on_push`` with what the relay says unasked.
         Raises: SandboxError when something answers that is not our relay, or a relay hangs.
         """
         try:
@@ -54,7 +61,7 @@ class Link:
             writer.close()
             raise SandboxError(f"{path} is served by another user; remove it")
         link = cls(reader, writer)
-        owner.spawn(link._listen(on_lost), name="link")
+        owner.spawn(link._listen(on_lost, on_push), name="link")
         try:
             await link.call("hello", version=VERSION)
         except LinkLostError:
@@ -107,11 +114,14 @@ class Link:
             if not future.done():
                 future.set_exception(LinkLostError())
 
-    async def _listen(self, on_lost: Callable[[Link], None]) -> None:
+    async def _listen(self, on_lost: Callable[[Link], None], on_push: Callable[[Link, dict[str, Any]], None]) -> None:
         try:
             # Between answers the relay is silent, for as long as there is nothing to ask.
             while line := await self._reader.readline():
                 answer = decode(line)
+                if "push" in answer:
+                    on_push(self, answer)
+                    continue
                 future = self._waiting.get(answer.get("id"))
                 if future is not None and not future.done():
                     future.set_result(answer)

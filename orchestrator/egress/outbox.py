@@ -23,6 +23,11 @@ class Outbox:
         self.lost = 0
         """Reports that had to be given up since there was no room."""
 
+    @property
+    def waiting_for(self) -> int:
+        """Number of the newest report when it has not been taken yet, else 0."""
+        return self.last if self._kept else 0
+
     def put(self, report: EgressReport) -> None:
         """Keep one more; the oldest goes when there is no room."""
         self.last += 1

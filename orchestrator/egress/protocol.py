@@ -8,10 +8,16 @@ A request is ``{"id": n, "op": "...", ...}``; its answer ``{"id": n, "ok": true,
 | hello | version | version, pid |
 | ping | | |
 | grant | grant (as ``grant_to_wire``) | |
-| revoke | run_id | traffic, or null when the run was not known |
+| grant_egress | grant (likewise) | |
+| revoke | run_id | traffic (null: there was no gateway), relay, reports: the last one not taken, or 0 |
 | granted | | runs: [run_id] |
 | stats | | runs: {run_id: traffic} |
+| subscribe | | relay: an id of this process; from then on reports are pushed to this connection alone |
+| taken | number | ; reports up to that number need not be kept any more |
 | shutdown | | ; the relay then ends |
+
+A push has no id: ``{"push": "egress", "relay": id, "lost": n, "reports": [[number, report], ...]}``.  Numbers begin
+with 1 in each relay process; what was not taken is pushed again to the next subscriber.
 """
 
 from __future__ import annotations
@@ -23,11 +29,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from orchestrator.config.hosts import parse_pattern
 from orchestrator.contract.adapter import GatewayRoute
+from orchestrator.contract.egress import EgressGrant, EgressReport
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.errors import InvalidRequestError
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_LINE: Final = 1024 * 1024
 SOCKET_PATH_MAX: Final = 107
 """Bytes that Linux allows for the path of a Unix socket."""
@@ -77,8 +85,8 @@ def decode(line: bytes) -> dict[str, Any]:
     return message
 
 
-def grant_to_wire(grant: GatewayGrant) -> dict[str, Any]:
-    """The grant as JSON values, the key included."""
+def grant_to_wire(grant: GatewayGrant | EgressGrant) -> dict[str, Any]:
+    """The grant as JSON values, a key included."""
     return {**asdict(grant), "socket_path": str(grant.socket_path)}
 
 
@@ -113,10 +121,7 @@ def check_grant(grant: GatewayGrant) -> None:
 
     Raises: InvalidRequestError naming the field; never quoting the key.
     """
-    if _RUN_ID.fullmatch(grant.run_id) is None:
-        raise InvalidRequestError("run_id is not a plain name")
-    if not grant.socket_path.is_absolute() or len(bytes(grant.socket_path)) > SOCKET_PATH_MAX:
-        raise InvalidRequestError(f"socket_path must be absolute and at most {SOCKET_PATH_MAX} bytes long")
+    _check_place(grant.run_id, grant.socket_path)
     if _SHA256.fullmatch(grant.token_sha256) is None:
         raise InvalidRequestError("token_sha256 is not a SHA-256 in lower-case hex")
     if _KEY.fullmatch(grant.api_key) is None:
@@ -128,6 +133,52 @@ def check_grant(grant: GatewayGrant) -> None:
         _PREFIX.fullmatch(prefix) and ".." not in prefix and "//" not in prefix for prefix in grant.route.path_prefixes
     ):
         raise InvalidRequestError("path_prefixes must be plain paths that begin with a slash")
+
+
+def egress_from_wire(value: object) -> EgressGrant:
+    """The grant back, checked.  Raises: InvalidRequestError naming the field."""
+    try:
+        fields: dict[str, Any] = dict(value)  # type: ignore[call-overload]  # anything else raises below
+        grant = EgressGrant(
+            run_id=str(fields["run_id"]),
+            socket_path=Path(fields["socket_path"]),
+            rules=tuple(str(rule) for rule in fields["rules"]),
+            expires_at=float(fields["expires_at"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise InvalidRequestError("the grant lacks a field or has one of the wrong type") from None
+    check_egress(grant)
+    return grant
+
+
+def check_egress(grant: EgressGrant) -> None:
+    """Refuse a grant that cannot be honoured.  Raises: InvalidRequestError naming the field."""
+    _check_place(grant.run_id, grant.socket_path)
+    for rule in grant.rules:
+        try:
+            parse_pattern(rule)
+        except ValueError as error:
+            raise InvalidRequestError(f"rules: {rule!r} {error}") from None
+
+
+def report_to_wire(report: EgressReport) -> dict[str, Any]:
+    """The report as JSON values."""
+    return asdict(report)
+
+
+def report_from_wire(value: dict[str, Any]) -> EgressReport:
+    """The report back.  Raises: InvalidRequestError."""
+    try:
+        return EgressReport(**value)
+    except TypeError:
+        raise InvalidRequestError("the report lacks a field or has one too many") from None
+
+
+def _check_place(run_id: str, socket_path: Path) -> None:
+    if _RUN_ID.fullmatch(run_id) is None:
+        raise InvalidRequestError("run_id is not a plain name")
+    if not socket_path.is_absolute() or len(bytes(socket_path)) > SOCKET_PATH_MAX:
+        raise InvalidRequestError(f"socket_path must be absolute and at most {SOCKET_PATH_MAX} bytes long")
 
 
 def _check_upstream(upstream: str) -> None:

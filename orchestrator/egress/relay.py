@@ -25,6 +25,7 @@ from typing import Final
 from orchestrator.egress.hardening import harden
 from orchestrator.egress.relay_log import close_logging, open_logging
 from orchestrator.egress.relay_server import RelayServer
+from orchestrator.egress.resolver import FileResolver
 from orchestrator.egress.sockets import Listener, listen
 from orchestrator.egress.upstream import Limits
 
@@ -68,7 +69,8 @@ async def run(args: argparse.Namespace, listener: Listener) -> None:
         body_bytes=args.max_body, connections=args.max_connections,
         idle_seconds=args.idle, connect_seconds=args.connect,
     )  # fmt: skip
-    server = RelayServer(linger=args.linger, limits=limits, ca_file=args.ca_file)
+    resolver = None if args.resolve_file is None else FileResolver(args.resolve_file)
+    server = RelayServer(linger=args.linger, limits=limits, ca_file=args.ca_file, resolver=resolver)
     logging_state = open_logging(args.log, server.keys)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,6 +93,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--ready-fd", type=int, help="written to and closed when the control socket answers")
     parser.add_argument("--linger", type=float, default=10.0, help="seconds to stay without work (default 10)")
     parser.add_argument("--ca-file", type=Path, help="trust these authorities instead of the system's")
+    parser.add_argument("--resolve-file", type=Path, help="look names up in this file (as /etc/hosts) and nowhere else")
     parser.add_argument("--max-body", type=int, default=default.body_bytes, help="bytes of one request's body")
     parser.add_argument("--max-connections", type=int, default=default.connections, help="per run")
     parser.add_argument("--idle", type=float, default=default.idle_seconds, help="seconds between two bytes")

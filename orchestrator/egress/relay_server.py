@@ -1,4 +1,4 @@
-"""What the relay process holds: the grants, a gateway for each, and the control socket that the service talks to."""
+"""What the relay process holds: the grants, a gateway or a proxy for each, and the control socket of the service."""
 
 from __future__ import annotations
 
@@ -13,9 +13,21 @@ from typing import Any, Final
 
 import aiohttp
 
+from orchestrator.contract.egress import EgressGrant
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.egress.gateway import RunGateway
-from orchestrator.egress.protocol import MAX_LINE, VERSION, Traffic, decode, encode, grant_from_wire
+from orchestrator.egress.protocol import (
+    MAX_LINE,
+    VERSION,
+    Traffic,
+    decode,
+    egress_from_wire,
+    encode,
+    grant_from_wire,
+)
+from orchestrator.egress.proxy import RunProxy
+from orchestrator.egress.reporting import Reporting
+from orchestrator.egress.resolver import Resolver, SystemResolver
 from orchestrator.egress.sockets import Listener, same_user
 from orchestrator.egress.upstream import Limits, open_session
 from orchestrator.errors import InvalidRequestError, PodmentorError
@@ -32,17 +44,22 @@ WRITE_SECONDS: Final = 10.0
 
 
 class RelayServer:
-    """The grants, their gateways and the control socket."""
+    """The grants, their gateways and proxies, and the control socket."""
 
-    def __init__(self, *, linger: float, limits: Limits, ca_file: Path | None) -> None:
+    def __init__(
+        self, *, linger: float, limits: Limits, ca_file: Path | None, resolver: Resolver | None = None
+    ) -> None:
         self._linger = linger
         self._limits = limits
         self._ca_file = ca_file
+        self._resolver = resolver or SystemResolver()
         self._gateways: dict[str, RunGateway] = {}
+        self._proxies: dict[str, RunProxy] = {}
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
         self._tasks = TaskOwner("relay")
+        self._reporting = Reporting(self._tasks)
         self._controllers = 0
         self._session: aiohttp.ClientSession | None = None
 
@@ -75,7 +92,7 @@ class RelayServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._tasks.aclose(grace=0.5)
-                await asyncio.gather(*(gateway.aclose() for gateway in self._gateways.values()), return_exceptions=True)
+                await asyncio.gather(*(door.aclose() for door in self._doors()), return_exceptions=True)
                 if self._session is not None:
                     await self._session.close()
         log.info("relay %d ended", os.getpid())
@@ -85,20 +102,27 @@ class RelayServer:
         while not self._stop.is_set():
             self._changed.clear()
             now = time.time()
-            for run_id in [run for run, gateway in self._gateways.items() if gateway.grant.expires_at <= now]:
+            for run_id in {door.grant.run_id for door in self._doors() if door.grant.expires_at <= now}:
                 await self._revoke(run_id, expired_at=now)
+            for proxy in self._proxies.values():
+                proxy.tell_due()
             if self._stop.is_set():
                 return
-            wait = min([gateway.grant.expires_at - now for gateway in self._gateways.values()], default=RECHECK_SECONDS)
-            idle = not self._gateways and self._controllers == 0
-            timeout = self._linger if idle else min(max(wait, 0.0), RECHECK_SECONDS)
+            wait = min([door.grant.expires_at - now for door in self._doors()], default=RECHECK_SECONDS)
+            timeout = self._linger if self._idle() else min(max(wait, 0.0), RECHECK_SECONDS)
             try:
                 async with asyncio.timeout(timeout):
                     await self._changed.wait()
             except TimeoutError:
-                if idle and not self._gateways and self._controllers == 0:
+                if self._idle():
                     log.info("no grants and nobody connected for %.1f s", self._linger)
                     return
+
+    def _doors(self) -> list[RunGateway | RunProxy]:
+        return [*self._gateways.values(), *self._proxies.values()]
+
+    def _idle(self) -> bool:
+        return not self._gateways and not self._proxies and self._controllers == 0
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._tasks.spawn(self._control(reader, writer), name="control")
@@ -141,7 +165,7 @@ class RelayServer:
         try:
             message = decode(line)
             answer["id"] = message.get("id")
-            answer |= {"ok": True, **await self._run(message)}
+            answer |= {"ok": True, **await self._run(message, writer)}
         except PodmentorError as error:
             answer |= {"ok": False, "code": error.code, "error": error.message}
         except OSError as error:
@@ -151,20 +175,30 @@ class RelayServer:
             answer |= {"ok": False, "code": "internal", "error": type(error).__name__}
         await _send(writer, answer)
 
-    async def _run(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def _run(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any]:
         match message.get("op"):
             case "ping":
                 return {}
             case "grant":
                 await self._grant(grant_from_wire(message.get("grant")))
                 return {}
+            case "grant_egress":
+                await self._grant_egress(egress_from_wire(message.get("grant")))
+                return {}
             case "revoke":
                 traffic = await self._revoke(str(message.get("run_id")))
-                return {"traffic": None if traffic is None else asdict(traffic)}
+                counts = None if traffic is None else asdict(traffic)
+                return {"traffic": counts, "relay": self._reporting.relay_id, "reports": self._reporting.waiting_for}
             case "granted":
-                return {"runs": sorted(self._gateways)}
+                return {"runs": sorted({door.grant.run_id for door in self._doors()})}
             case "stats":
                 return {"runs": {run: asdict(gateway.traffic) for run, gateway in self._gateways.items()}}
+            case "subscribe":
+                self._reporting.subscribe(writer)
+                return {"relay": self._reporting.relay_id}
+            case "taken":
+                self._reporting.taken(int(message.get("number", 0)))
+                return {}
             case "shutdown":
                 self.stop()
                 return {}
@@ -172,39 +206,54 @@ class RelayServer:
                 raise InvalidRequestError("no such op")
 
     async def _grant(self, grant: GatewayGrant) -> None:
-        if grant.expires_at <= time.time():
-            raise InvalidRequestError("the grant has expired already")
         assert self._session is not None
+        _check_time(grant)
         async with self._lock:
-            gateway = self._gateways.get(grant.run_id)
-            if gateway is not None:
+            if (gateway := self._gateways.get(grant.run_id)) is not None:
                 await gateway.replace(grant)
             else:
                 gateway = RunGateway(grant, session=self._session, limits=self._limits)
+                await gateway.open()
                 self._gateways[grant.run_id] = gateway
-                try:
-                    await gateway.open()
-                except OSError:
-                    del self._gateways[grant.run_id]
-                    raise
                 log.info("run %s: granted", grant.run_id)
+        self._changed.set()
+
+    async def _grant_egress(self, grant: EgressGrant) -> None:
+        _check_time(grant)
+        async with self._lock:
+            if (proxy := self._proxies.get(grant.run_id)) is not None:
+                await proxy.replace(grant)
+            else:
+                proxy = RunProxy(grant, resolver=self._resolver, limits=self._limits, report=self._reporting.put)
+                await proxy.open()
+                self._proxies[grant.run_id] = proxy
+            log.info("run %s: egress to %d host patterns", grant.run_id, len(grant.rules))
         self._changed.set()
 
     async def _revoke(self, run_id: str, *, expired_at: float | None = None) -> Traffic | None:
         async with self._lock:
-            gateway = self._gateways.get(run_id)
-            if gateway is not None and expired_at is not None:
-                if gateway.grant.expires_at > expired_at:
+            gateway, proxy = self._gateways.get(run_id), self._proxies.get(run_id)
+            doors = [door for door in (gateway, proxy) if door is not None]
+            if doors and expired_at is not None:
+                if all(door.grant.expires_at > expired_at for door in doors):
                     return None  # renewed in the meantime
                 log.info("run %s: the grant's time is over", run_id)
-            if gateway is not None:
-                del self._gateways[run_id]
-                await gateway.aclose()
+            for door in doors:
+                await door.aclose()
+            self._gateways.pop(run_id, None)
+            self._proxies.pop(run_id, None)
         self._changed.set()
+        if proxy is not None:
+            log.info("run %s: egress ended, %s", run_id, asdict(proxy.flow))
         if gateway is None:
             return None
         log.info("run %s: ended, %s", run_id, asdict(gateway.traffic))
         return gateway.traffic
+
+
+def _check_time(grant: GatewayGrant | EgressGrant) -> None:
+    if grant.expires_at <= time.time():
+        raise InvalidRequestError("the grant has expired already")
 
 
 async def _send(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -30,22 +31,45 @@ class Resolver(Protocol):
 
 
 class SystemResolver:
-    """The system's resolver, on threads of its own: names that take long must not hold up anything else."""
+    """The system's resolver, on threads of its own: names that take long hold up neither other work nor our end."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="resolver")
+        self._threads = asyncio.Semaphore(THREADS)
 
     async def resolve(self, host: str) -> list[Address]:
         """By ``getaddrinfo``."""
         loop = asyncio.get_running_loop()
-        try:
-            found = await loop.run_in_executor(
-                self._threads, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            )
-        except (socket.gaierror, UnicodeError):
-            raise UnknownNameError from None
-        addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
-        return list(dict.fromkeys(addresses))[:MAX_ADDRESSES]
+        answer: asyncio.Future[list[Address]] = loop.create_future()
+
+        def tell(addresses: list[Address] | None, error: Exception | None) -> None:
+            self._threads.release()
+            if answer.done():
+                return  # nobody waits any more
+            if addresses is None:
+                answer.set_exception(error or UnknownNameError())
+            else:
+                answer.set_result(addresses)
+
+        def look_up() -> None:
+            try:
+                found, error = _look_up(host), None
+            except (UnknownNameError, OSError) as failure:
+                found, error = None, failure
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(tell, found, error)
+
+        await self._threads.acquire()
+        threading.Thread(target=look_up, name="resolver", daemon=True).start()
+        return await answer
+
+
+def _look_up(host: str) -> list[Address]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError):
+        raise UnknownNameError from None
+    addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    return list(dict.fromkeys(addresses))[:MAX_ADDRESSES]
 
 
 class FileResolver:

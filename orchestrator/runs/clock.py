@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 
 from orchestrator.runs.decode import rfc3339
 
+GRACE_SECONDS = 120
+"""How much longer than the wall clock conmon and the relay let a run live when no service looks after it."""
+
 
 def now() -> str:
     """The present, RFC 3339 UTC with microseconds."""

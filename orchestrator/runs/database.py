@@ -17,9 +17,10 @@ from orchestrator.errors import StorageError
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MIGRATIONS = {
     1: "ALTER TABLE runs ADD COLUMN credential_link TEXT;",
+    2: "ALTER TABLE runs ADD COLUMN egress TEXT; ALTER TABLE runs ADD COLUMN egress_added TEXT NOT NULL DEFAULT '[]';",
 }
 """From each version to the next one."""
 
@@ -72,7 +73,9 @@ CREATE TABLE runs (
   request_sha256 TEXT NOT NULL,
   token_sha256 TEXT,
   cancel_requested INTEGER NOT NULL DEFAULT 0,
-  credential_link TEXT
+  credential_link TEXT,
+  egress TEXT,
+  egress_added TEXT NOT NULL DEFAULT '[]'
 );
 CREATE UNIQUE INDEX runs_idempotency ON runs (user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX runs_subagent ON runs (subagent_id);

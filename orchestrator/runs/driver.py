@@ -20,6 +20,7 @@ from orchestrator.runs import launch as launching
 from orchestrator.runs.clock import now
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
+from orchestrator.runs.egress_door import EgressDoor
 from orchestrator.runs.journal import Entry, clean, to_json
 from orchestrator.runs.limits_watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
@@ -55,6 +56,7 @@ class RunDriver:
         self._deps = deps
         self._id = run.record.run_id
         self._tasks = TaskOwner(f"run {self._id[:8]}")
+        self._door = EgressDoor(self._id, deps)
         self._decoder = LogDecoder(deps.adapters[run.record.backend].parser())
         self._watch = LimitsWatch(run.record, self._decoder)
         self._pump = Pump(
@@ -67,6 +69,10 @@ class RunDriver:
     def cancel(self) -> None:
         """End the run as cancelled; it may have been asked before."""
         self._watch.decide("cancelled", "The run was cancelled.")
+
+    async def egress_changed(self) -> None:
+        """Let the proxy have the run's rules as they are in the database now.  Raises SandboxError."""
+        await self._door.renew()
 
     async def drive(self, adopt: FoundSandbox | Literal["gone"] | None) -> None:
         """Do all of it.  ``adopt``: the container that an earlier service left behind, or that it is gone."""
@@ -102,7 +108,7 @@ class RunDriver:
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
-        task = self._tasks.spawn(launching.launch(self._run, self._deps), name="launch", awaited=True)
+        task = self._tasks.spawn(launching.launch(self._run, self._deps, self._door), name="launch", awaited=True)
         await self._first(task)
         if not task.done():
             task.cancel()
@@ -125,6 +131,10 @@ class RunDriver:
                 await launching.grant(self._run, self._deps, credential, self._run.token_sha256)
             except PodmentorError as error:
                 log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)
+        try:
+            await self._door.open()
+        except PodmentorError as error:
+            log.warning("run %s is taken over without its egress proxy: %s", self._id, error.message)
         self._exit = SandboxExit(exit_code=None)
         if found != "gone":
             self._container_id = found.container_id
@@ -247,7 +257,7 @@ class RunDriver:
         and left to the sweep at the next start."""
         for what, step in (
             ("container", self._remove_container),
-            ("gateway", lambda: self._deps.relay.revoke(self._id)),
+            ("way out", self._door.close),
             ("control directory", lambda: self._deps.workspaces.remove_control_dir(self._id)),
         ):
             try:

@@ -21,17 +21,17 @@ from orchestrator.contract.sandbox import (
     StartedSandbox,
 )
 from orchestrator.contract.types import Credentials, ResourceLimits
-from orchestrator.runs.clock import seconds_since
+from orchestrator.runs.clock import GRACE_SECONDS, seconds_since
 from orchestrator.runs.deps import Deps
+from orchestrator.runs.egress import apply_egress_policy
+from orchestrator.runs.egress_door import EgressDoor
 from orchestrator.runs.store import StoredRun
 
 ENTRY = "podmentor-entry"
 """First word of every container's command: starts the relays to the control directory's sockets, then the CLI."""
-GRACE_SECONDS = 120
-"""How much longer than the wall clock conmon and the relay let a run live when no service looks after it."""
 
 
-async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
+async def launch(run: StoredRun, deps: Deps, door: EgressDoor) -> StartedSandbox:
     """Everything up to the started container.  Raises PodmentorError; what was made is the caller's to remove."""
     record = run.record
     adapter = deps.adapters[record.backend]
@@ -53,10 +53,12 @@ async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
         credential_link=credential.link,
     )  # fmt: skip
     await grant(run, deps, credential, token_sha256)
+    await door.open()
     limits = record.limits
     spec = SandboxSpec(
         sandbox_id=sandbox_id, run_id=record.run_id, instance=deps.instance, backend=record.backend,
-        image_id=image.image_id, argv=argv_of(run, adapter, deps), env=env_of(adapter, credential, token),
+        image_id=image.image_id, argv=argv_of(run, adapter, deps),
+        env=apply_egress_policy(record.egress, env_of(adapter, credential, token)),
         tier=record.tier, workspace=prepared.mount, home=credential.home or prepared.home, control_dir=control_dir,
         log_path=log_path, memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
         pids_max=limits.pids_max, cpus=limits.cpus,

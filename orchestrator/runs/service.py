@@ -16,13 +16,18 @@ from typing import Any, Literal
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.runs import FileChange, RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
-from orchestrator.events import EventRecord
+from orchestrator.events import EventRecord, Status
 from orchestrator.runs.backends import describe
+from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
+from orchestrator.runs.egress import added_rule, resolve_egress
+from orchestrator.runs.journal import Entry
 from orchestrator.runs.limits import resolve_limits
 from orchestrator.runs.store import NewRun, StoredRun
 from orchestrator.runs.supervisor import Supervisor
 
+MAX_ADDED = 64
+"""Hosts that can be allowed for one run while it runs."""
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -55,11 +60,14 @@ class Runs:
         if request.subagent_id is not None:
             before = await self.get_subagent(request.subagent_id, user_id=request.user_id)
             source, repo, workspace = await self._continued(before, request, source)
+        tier = self._tier(request)
         return NewRun(
             run_id=uuid.uuid4().hex, subagent_id=request.subagent_id or uuid.uuid4().hex,
             new_subagent=request.subagent_id is None, user_id=request.user_id, backend=request.backend,
-            query=request.query, tier=self._tier(request), repo=repo, source_path=source, workspace=workspace,
-            limits=resolve_limits(config, request.backend, request.limits), metadata=request.metadata,
+            query=request.query, tier=tier, repo=repo, source_path=source, workspace=workspace,
+            limits=resolve_limits(config, request.backend, request.limits),
+            egress=resolve_egress(config, self._deps.adapters[request.backend], tier=tier, asked=request.egress),
+            metadata=request.metadata,
             idempotency_key=request.idempotency_key, request_sha256=_fingerprint(request),
         )  # fmt: skip
 
@@ -126,6 +134,28 @@ class Runs:
             await self._supervisor.cancel(run_id)
             run = await self._deps.store.run(run_id)
         return self._seen(run)
+
+    async def allow_egress(
+        self, run_id: str, *, host: str, port: int | None, user_id: str | None, privileged: bool, actor: str
+    ) -> RunRecord:
+        """One more host."""
+        record = (await self._own(run_id, user_id)).record
+        rule = added_rule(self._deps.config, host, port, privileged=privileged)
+        if record.egress is None:
+            raise ConflictError(f"run {run_id} does not use the egress proxy: it is in tier {record.tier}")
+        await self._deps.audit.record(
+            "egress.host_added",
+            actor=actor,
+            user_id=record.user_id,
+            backend=record.backend,
+            run_id=run_id,
+            host=str(rule),
+        )
+        if await self._deps.store.add_egress(run_id, str(rule), at_most=MAX_ADDED):
+            status = Status(phase="egress_allowed", info={"host": rule.host, "port": rule.port})
+            await self._deps.journal.append(run_id, [Entry(now(), "orchestrator", status)])
+        await self._supervisor.egress_changed(run_id)
+        return self._seen(await self._deps.store.run(run_id))
 
     async def events(
         self, run_id: str, *, user_id: str | None, after: int = 0, follow: bool = True

@@ -50,6 +50,7 @@ class NewRun:
     source_path: Path | None
     workspace: WorkspaceMode
     limits: ResourceLimits
+    egress: tuple[str, ...] | None
     metadata: Mapping[str, Any]
     idempotency_key: str | None
     request_sha256: str
@@ -96,10 +97,12 @@ class Store:
             ).rowcount:
                 raise NotFoundError(f"there is no subagent {new.subagent_id}")
             connection.execute(
-                "INSERT INTO runs (run_id, subagent_id, user_id, backend, query, state, tier, limits, metadata,"
-                " created_at, idempotency_key, request_sha256) VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO runs (run_id, subagent_id, user_id, backend, query, state, tier, limits, egress,"
+                " metadata, created_at, idempotency_key, request_sha256)"
+                " VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?)",
                 (new.run_id, new.subagent_id, new.user_id, new.backend, new.query, new.tier,
-                 to_json(asdict(new.limits)), to_json(dict(new.metadata)), at, new.idempotency_key, new.request_sha256),
+                 to_json(asdict(new.limits)), None if new.egress is None else to_json(new.egress),
+                 to_json(dict(new.metadata)), at, new.idempotency_key, new.request_sha256),
             )  # fmt: skip
             return new.run_id
 
@@ -147,6 +150,28 @@ class Store:
         assignments = ", ".join(f"{name} = ?" for name in columns)
         statement = f"UPDATE runs SET {assignments} WHERE run_id = ?"  # noqa: S608 -- column names are ours
         await self._database.call(lambda connection: connection.execute(statement, (*columns.values(), run_id)))
+
+    async def add_egress(self, run_id: str, rule: str, *, at_most: int) -> bool:
+        """One more host pattern for an unfinished run; False: it has it already.
+
+        Raises ConflictError: it has finished, or as many were added as there may be.
+        """
+
+        def work(connection: sqlite3.Connection) -> bool:
+            row = connection.execute("SELECT state, egress_added FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            if row is None or row["state"] == "finished":
+                raise ConflictError(f"run {run_id} has finished")
+            added = json.loads(row["egress_added"])
+            if rule in added:
+                return False
+            if len(added) >= at_most:
+                raise ConflictError(
+                    f"{at_most} hosts were allowed for this run already; put more into the configuration"
+                )
+            connection.execute("UPDATE runs SET egress_added = ? WHERE run_id = ?", (to_json([*added, rule]), run_id))
+            return True
+
+        return await self._database.call(work)
 
     async def put_sandbox(
         self, run_id: str, *, sandbox_id: str, subagent_id: str, image_id: str, log_path: Path, cli_version: str,
@@ -234,12 +259,19 @@ def _subagent(connection: sqlite3.Connection, row: sqlite3.Row) -> SubagentRecor
     )  # fmt: skip
 
 
+def _egress(row: sqlite3.Row) -> tuple[str, ...] | None:
+    if row["egress"] is None:
+        return None
+    return tuple(dict.fromkeys([*json.loads(row["egress"]), *json.loads(row["egress_added"])]))
+
+
 def _stored(row: sqlite3.Row) -> StoredRun:
     record = RunRecord(
         run_id=row["run_id"], subagent_id=row["subagent_id"], sandbox_id=row["sandbox_id"], user_id=row["user_id"],
         backend=row["backend"], query=row["query"], state=row["state"], outcome=row["outcome"], tier=row["tier"],
         repo=row["repo"], workspace=row["workspace"], limits=ResourceLimits(**json.loads(row["limits"])),
-        memory_enforcement=row["memory_enforcement"], usage=json.loads(row["usage"]), final_text=row["final_text"],
+        egress=_egress(row), memory_enforcement=row["memory_enforcement"], usage=json.loads(row["usage"]),
+        final_text=row["final_text"],
         error=json.loads(row["error"]) if row["error"] else None, exit_code=row["exit_code"],
         cli_version=row["cli_version"], credential_link=row["credential_link"],
         image_id=row["image_id"], metadata=json.loads(row["metadata"]),

@@ -12,6 +12,7 @@ from orchestrator.events import Error, Status
 from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
+from orchestrator.runs.egress_door import note_report
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.line import Line, Waiting
 from orchestrator.runs.state import advance
@@ -36,6 +37,7 @@ class Supervisor:
         self._accepting = False
         self._quiet = asyncio.Event()
         self._quiet.set()
+        deps.relay.listen(lambda report: note_report(report, deps))
 
     async def start(self) -> None:
         """Sweep what a crash left, take over what still runs, queue what waited."""
@@ -146,6 +148,11 @@ class Supervisor:
             self._tell_positions()
         elif (driver := self._drivers.get(run_id)) is not None:
             driver.cancel()
+
+    async def egress_changed(self, run_id: str) -> None:
+        """Further hosts were allowed in the database.  Raises SandboxError."""
+        if (driver := self._drivers.get(run_id)) is not None:
+            await driver.egress_changed()
 
     async def _end_waiting(self, run_id: str, error: Error) -> None:
         await self._deps.journal.append(

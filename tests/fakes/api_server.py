@@ -93,6 +93,7 @@ class FakeApi:
     keys: list[str | None] = field(default_factory=list)
     resumed_from: list[str | None] = field(default_factory=list)
     cancelled: int = 0
+    allowed: list[dict[str, Any]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     log: bytes = b'2026-05-01T10:00:00Z stdout F \x1b]0;title\x07{"x":1}\n'
     finish: bool = False
@@ -109,6 +110,7 @@ class FakeApi:
         app.router.add_get("/v1/runs/{id}", self._get)
         app.router.add_get("/v1/runs/{id}/events", self._events)
         app.router.add_post("/v1/runs/{id}/cancel", self._cancel)
+        app.router.add_post("/v1/runs/{id}/egress", self._allow)
         app.router.add_get("/v1/runs/{id}/log", self._log)
         app.router.add_get("/v1/subagents", self._subagents)
         app.router.add_get("/v1/subagents/{id}", self._subagent)
@@ -173,6 +175,10 @@ class FakeApi:
                 return response
             async with self.changed:
                 await self.changed.wait()
+
+    async def _allow(self, request: web.Request) -> web.Response:
+        self.allowed.append(await request.json())
+        return web.json_response({**self.run, "egress": ["a.example", self.allowed[-1]["host"]]})
 
     async def _cancel(self, _: web.Request) -> web.Response:
         self.cancelled += 1

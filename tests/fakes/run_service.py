@@ -30,6 +30,7 @@ class FakeRunService:
         self.ready: dict[str, Any] = {"ready": True, "queued": 0, "running": 0}
         self.on_submit: Callable[[RunRecord], None] = lambda _: None
         """Called with every new run, for instance to play a whole script."""
+        self.allowed: list[tuple[str, str, int | None, bool, str]] = []
         self.failure: Exception | None = None
         """Raised by the next call of anything."""
         self.break_after: int | None = None
@@ -146,6 +147,18 @@ class FakeRunService:
             self.emit(run_id, Error(reason="cancelled", message="cancelled"), source="orchestrator")
         return self.runs[run_id]
 
+    async def allow_egress(
+        self, run_id: str, *, host: str, port: int | None, user_id: str | None, privileged: bool, actor: str
+    ) -> RunRecord:
+        """Adds the host to those of the run, and to ``allowed``."""
+        record = await self.get(run_id, user_id=user_id)
+        if record.egress is None:
+            raise ConflictError("the run does not use the egress proxy")
+        self.allowed.append((run_id, host, port, privileged, actor))
+        rule = host if port is None else f"{host}:{port}"
+        self.runs[run_id] = replace(record, egress=(*record.egress, rule))
+        return self.runs[run_id]
+
     async def events(
         self, run_id: str, *, user_id: str | None, after: int = 0, follow: bool = True
     ) -> AsyncIterator[EventRecord]:
@@ -258,7 +271,7 @@ def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) ->
     return RunRecord(
         run_id=run_id, subagent_id=subagent_id, sandbox_id=None, user_id=request.user_id, backend=request.backend,
         query=request.query, state="queued", outcome=None, tier=request.tier or 0, repo=request.repo,
-        workspace=request.workspace or "overlay", limits=ResourceLimits(), memory_enforcement=None, usage={},
+        workspace=request.workspace or "overlay", limits=ResourceLimits(), egress=request.egress, memory_enforcement=None, usage={},
         final_text=None, error=None, exit_code=None, cli_version=None, credential_link=None, image_id=None, metadata=request.metadata,
         queue_position=number, last_seq=0, created_at=NOW, started_at=None, finished_at=None,
     )  # fmt: skip

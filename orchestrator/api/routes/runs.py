@@ -10,7 +10,7 @@ from orchestrator.api.bodies import accepts, idempotency_key, path_name, read_bo
 from orchestrator.api.responses import RunPage, RunView, WaitedRun
 from orchestrator.api.routes.events import resume_point
 from orchestrator.api.routing import Header, Reply, Route, json_answer
-from orchestrator.api.schemas import NoQuery, RunBody, RunListQuery, WaitQuery
+from orchestrator.api.schemas import EgressBody, NoQuery, RunBody, RunListQuery, WaitQuery
 from orchestrator.api.streams import send_events, sse_form
 from orchestrator.api.submission import run_request
 from orchestrator.api.views import run_in_list, run_url, run_view, waited_view
@@ -21,6 +21,7 @@ from orchestrator.errors import (
     NotFoundError,
     PayloadTooLargeError,
     QueueFullError,
+    SandboxError,
     ShuttingDownError,
     UnknownBackendError,
 )
@@ -79,6 +80,18 @@ async def cancel_run(request: web.Request) -> web.StreamResponse:
     return json_answer(run_view(await request.app[keys.RUNS].cancel(path_name(request, "run_id"), user_id=scope)))
 
 
+async def allow_egress(request: web.Request) -> web.StreamResponse:
+    """POST /v1/runs/{run_id}/egress."""
+    read_query(request, NoQuery)
+    who = keys.identity_of(request)
+    body = await read_body(request, EgressBody)
+    record = await request.app[keys.RUNS].allow_egress(
+        path_name(request, "run_id"), host=body.host, port=body.port, user_id=who.scope,
+        privileged=who.role == "admin", actor=who.user_id,
+    )  # fmt: skip
+    return json_answer(run_view(record))
+
+
 async def get_log(request: web.Request) -> web.StreamResponse:
     """GET /v1/runs/{run_id}/log."""
     read_query(request, NoQuery)
@@ -113,6 +126,13 @@ ROUTES: Final = (
         method="POST", path="/v1/runs/{run_id}/cancel", handler=cancel_run, tag="runs", summary="End a run",
         description="Idempotent; answers at once. The events tell when it has ended.",
         errors=(NotFoundError,), replies=(Reply(description="The run as it is.", model=RunView),),
+    ),
+    Route(
+        method="POST", path="/v1/runs/{run_id}/egress", handler=allow_egress, tag="runs",
+        summary="Let a run reach one more host",
+        description="For the rest of the run; the agent's next attempt passes. Idempotent.",
+        body=EgressBody, errors=(NotFoundError, ConflictError, SandboxError),
+        replies=(Reply(description="The run as it is.", model=RunView),),
     ),
     Route(
         method="GET", path="/v1/runs/{run_id}/log", handler=get_log, tag="runs", summary="The raw log",

@@ -278,6 +278,39 @@ async def test_cancel_is_idempotent(api: Api) -> None:
     assert again.json["last_seq"] == 1
 
 
+async def test_a_host_is_allowed_for_the_rest_of_a_run(api: Api) -> None:
+    api.runs.add_run(egress=("a.example",))
+    answer = await api.post("/v1/runs/run-1/egress", {"host": "pypi.org"})
+    assert (answer.status, answer.json["egress"]) == (200, ["a.example", "pypi.org"])
+    await api.post("/v1/runs/run-1/egress", {"host": "10.0.0.1", "port": 8080}, who="root")
+    assert api.runs.allowed == [
+        ("run-1", "pypi.org", None, False, "alice"), ("run-1", "10.0.0.1", 8080, True, "root"),
+    ]  # fmt: skip
+    api.runs.add_run()
+    assert (await api.post("/v1/runs/run-2/egress", {"host": "pypi.org"})).status == 409
+    assert (await api.post("/v1/runs/run-1/egress", {"host": "pypi.org"}, who="bob")).status == 404
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"host": ""}, {"host": 5}, {"host": "a.example", "port": 0}, {"host": "a.example", "more": 1}]
+)
+async def test_what_is_no_host_is_not_allowed(api: Api, body: dict[str, Any]) -> None:
+    api.runs.add_run(egress=("a.example",))
+    assert (await api.post("/v1/runs/run-1/egress", body)).json["code"] == "invalid_request"
+    assert api.runs.allowed == []
+
+
+async def test_a_run_may_narrow_what_it_reaches(api: Api) -> None:
+    await api.post("/v1/runs", {**RUN, "egress": ["API.example.com", "*.example.org:8443"]})
+    await api.post("/v1/runs", {**RUN, "egress": []})
+    await api.post("/v1/runs", RUN)
+    asked = [request.egress for request in api.runs.requests]
+    assert asked == [("api.example.com", "*.example.org:8443"), (), None]
+    answer = await api.post("/v1/runs", {**RUN, "egress": ["*"]})
+    assert answer.json["code"] == "invalid_request"
+    assert "too broad" in answer.json["detail"]
+
+
 async def test_runs_are_listed_newest_first_in_pages(api: Api) -> None:
     for _ in range(5):
         api.runs.add_run()

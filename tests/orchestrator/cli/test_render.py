@@ -110,6 +110,8 @@ def test_what_the_orchestrator_says() -> None:
     text = render([
         ("status", {"phase": "retrying", "attempt": 2, "delay_ms": 1500, "cause": "overloaded"}),
         ("status", {"phase": "egress_denied", "host": "evil.example", "port": 443}),
+        ("status", {"phase": "egress_denied", "host": "evil.example", "port": 443, "reason": "no", "count": 3}),
+        ("status", {"phase": "egress_allowed", "host": "pypi.org", "port": None}),
         ("status", {"phase": "diagnostic", "stderr": "warn\nings"}),
         ("status", {"phase": "unparsed", "line": "gibber ish"}),
         ("status", {"phase": "limit_warning", "limit": "memory"}),
@@ -123,6 +125,8 @@ def test_what_the_orchestrator_says() -> None:
     assert text.splitlines() == [
         "· the provider is asked again (attempt 2) in 1.5 s: overloaded",
         "· the agent was kept from reaching evil.example:443",
+        "· the agent was kept from reaching evil.example:443 (3 times): no",
+        "· the run may reach pypi.org at port 443 or 80 now",
         "· stderr: warn ings",
         "· a line that was not understood: gibber ish",
         '· limit warning {"limit": "memory"}',
@@ -145,7 +149,8 @@ def everywhere(text: str) -> list[Step]:
         ("status", {"phase": "retrying", "cause": text, "attempt": text, "delay_ms": text}),
         ("status", {"phase": "diagnostic", "stderr": text}),
         ("status", {"phase": "unparsed", "line": text}),
-        ("status", {"phase": "egress_denied", "host": text, "port": text}),
+        ("status", {"phase": "egress_denied", "host": text, "port": text, "reason": text, "count": text}),
+        ("status", {"phase": "egress_allowed", "host": text, "port": text}),
         (text, {text: text}),
         ("completed", {"final_text": "other " + text, "tokens": {}}),
         ("error", {"reason": text, "message": text}),

@@ -72,6 +72,17 @@ def test_cancel(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
     assert api.cancelled == 1
 
 
+def test_allow(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
+    assert invoke("runs", "allow", "run_abd", "pypi.org").output == "run_1 may reach: a.example, pypi.org\n"
+    assert invoke("runs", "allow", "run_abd", "pypi.org:8443", "--json").exit_code == 0
+    assert invoke("runs", "allow", "run_abd", "[2001:db8::7]:22").exit_code == 0
+    assert api.allowed == [
+        {"host": "pypi.org"}, {"host": "pypi.org", "port": 8443}, {"host": "[2001:db8::7]", "port": 22},
+    ]  # fmt: skip
+    assert invoke("runs", "allow", "run_abd", "pypi.org:http").exit_code == 2
+    assert len(api.allowed) == 3
+
+
 def test_log_is_exact_in_a_pipe(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
     api.log = b"2026 stdout F \xff\xfe\x1b[31m\n"
     assert invoke("runs", "log", "run_1").stdout_bytes == api.log

@@ -18,7 +18,7 @@ from orchestrator.contract.gateway import Relay
 from orchestrator.egress import client, link
 from orchestrator.egress.client import RelayProcess
 from orchestrator.egress.process import ROOT, Process
-from orchestrator.egress.protocol import Traffic
+from orchestrator.egress.protocol import Traffic, socket_name
 from orchestrator.errors import InvalidRequestError, SandboxError
 from tests.orchestrator.egress.support import AUTH, KEY, MESSAGES, TOKEN, Provider, agent, grant_for, status
 
@@ -80,7 +80,11 @@ async def test_a_run_talks_through_the_relay_and_its_counts_come_back(provider: 
     assert provider.requests[0][2]["x-api-key"] == KEY
     with pytest.raises(ProcessLookupError):  # ended, and reaped
         os.kill(pid, 0)
-    assert sorted(path.name for path in directory.iterdir()) == ["relay-v1.lock", "relay.log", "run-1"]
+    assert sorted(path.name for path in directory.iterdir()) == [
+        socket_name().replace(".sock", ".lock"),
+        "relay.log",
+        "run-1",
+    ]
     log = (directory / "relay.log").read_text()
     assert "run run-1: granted" in log
     assert KEY not in log
@@ -231,7 +235,7 @@ async def test_a_grant_ends_at_its_time_by_itself_and_so_does_a_relay_without_wo
     await asyncio.to_thread(os.waitpid, pid, 0)
     assert not grant.socket_path.exists()
     assert "the grant's time is over" in (directory / "relay.log").read_text()
-    assert not (directory / "relay-v1.sock").exists()
+    assert not (directory / socket_name()).exists()
 
 
 async def test_two_services_at_once_share_one_relay(directory: Path) -> None:

@@ -19,8 +19,10 @@ def test_reports_are_kept_until_they_are_taken() -> None:
     assert outbox.next(2) == [(3, report(3))]
     outbox.taken(2)
     assert outbox.next(0) == [(3, report(3))]
+    assert outbox.waiting_for == 3
     outbox.taken(3)
     assert outbox.next(0) == []
+    assert outbox.waiting_for == 0
     outbox.put(report(4))
     assert outbox.next(0) == [(4, report(4))]
 

@@ -5,8 +5,21 @@ from typing import Any
 import pytest
 
 from orchestrator.contract.adapter import GatewayRoute
+from orchestrator.contract.egress import EgressGrant, EgressReport
 from orchestrator.contract.gateway import GatewayGrant
-from orchestrator.egress.protocol import check_grant, decode, encode, grant_from_wire, grant_to_wire, socket_name
+from orchestrator.egress.protocol import (
+    VERSION,
+    check_egress,
+    check_grant,
+    decode,
+    egress_from_wire,
+    encode,
+    grant_from_wire,
+    grant_to_wire,
+    report_from_wire,
+    report_to_wire,
+    socket_name,
+)
 from orchestrator.errors import InvalidRequestError
 
 ROUTE = GatewayRoute(upstream="https://api.example.test", key_headers=("x-api-key",), path_prefixes=("/v1/messages",))
@@ -25,7 +38,7 @@ def test_a_grant_survives_the_way_through_json() -> None:
 
 
 def test_the_version_is_in_the_sockets_name() -> None:
-    assert socket_name() == "relay-v1.sock"
+    assert socket_name() == f"relay-v{VERSION}.sock"
 
 
 @pytest.mark.parametrize("line", [b"", b"sk-secret", b"[1]", b'"sk-secret"', b"\xff", b"[" * 100_000])
@@ -84,3 +97,45 @@ def test_a_missing_or_mistyped_field_is_refused(field: str) -> None:
         with pytest.raises(InvalidRequestError) as caught:
             grant_from_wire(broken)
         assert "secret" not in caught.value.message
+
+
+EGRESS = EgressGrant(
+    run_id="run-1",
+    socket_path=Path("/run/pm/run-1/egress.sock"),
+    rules=("*.example.org", "192.0.2.7:22"),
+    expires_at=1.5,
+)
+
+
+def test_an_egress_grant_survives_the_way_through_json() -> None:
+    assert egress_from_wire(decode(encode({"grant": grant_to_wire(EGRESS)}))["grant"]) == EGRESS
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"run_id": "../x"}, "run_id"),
+        ({"socket_path": Path("relative.sock")}, "socket_path"),
+        ({"socket_path": Path("/" + "x" * 107)}, "socket_path"),
+        ({"rules": ("*",)}, "too broad"),
+        ({"rules": ("a.example", "https://a.example")}, "host name"),
+    ],
+)
+def test_an_egress_grant_that_cannot_be_honoured_names_what_is_wrong(changes: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidRequestError, match=word):
+        check_egress(replace(EGRESS, **changes))
+    with pytest.raises(InvalidRequestError, match=word):
+        egress_from_wire(grant_to_wire(replace(EGRESS, **changes)))
+
+
+@pytest.mark.parametrize("value", [None, 1, {}, {"run_id": "r"}, {**grant_to_wire(EGRESS), "rules": 5}])
+def test_what_is_no_egress_grant_is_refused(value: object) -> None:
+    with pytest.raises(InvalidRequestError):
+        egress_from_wire(value)
+
+
+def test_a_report_survives_the_way_through_json() -> None:
+    report = EgressReport(run_id="r", verdict="denied", host="a.example", port=443, count=3, reason="no")
+    assert report_from_wire(decode(encode(report_to_wire(report)))) == report
+    with pytest.raises(InvalidRequestError):
+        report_from_wire({"run_id": "r", "more": 1})

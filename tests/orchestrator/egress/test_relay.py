@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from orchestrator.egress.process import ROOT
-from orchestrator.egress.protocol import MAX_LINE, grant_to_wire
+from orchestrator.egress.protocol import MAX_LINE, VERSION, grant_to_wire
 from orchestrator.egress.relay import EXIT_TAKEN, parse, take_lock
 from tests.orchestrator.egress.support import AUTH, KEY, MESSAGES, Provider, agent, grant_for
 
@@ -63,7 +63,7 @@ class Controller:
         return await self.line(json.dumps({"id": 7, **message}).encode())
 
     async def hello(self) -> None:
-        answer = await self.ask(op="hello", version=1)
+        answer = await self.ask(op="hello", version=VERSION)
         assert answer is not None
         assert answer["ok"]
 
@@ -76,10 +76,15 @@ class Controller:
 async def test_hello_comes_first_and_must_name_the_version(directory: Path) -> None:
     async with relay_process(directory) as process:
         controller = await Controller.connect(directory)
-        assert await controller.ask(op="hello", version=1) == {"id": 7, "version": 1, "pid": process.pid, "ok": True}
+        assert await controller.ask(op="hello", version=VERSION) == {
+            "id": 7,
+            "version": VERSION,
+            "pid": process.pid,
+            "ok": True,
+        }
         assert await controller.ask(op="ping") == {"id": 7, "ok": True}
         await controller.close()
-        for first in ({"op": "hello", "version": 2}, {"op": "granted"}, {"op": "shutdown"}):
+        for first in ({"op": "hello", "version": VERSION + 1}, {"op": "granted"}, {"op": "shutdown"}):
             controller = await Controller.connect(directory)
             answer = await controller.ask(**first)
             assert answer is not None
@@ -194,6 +199,7 @@ def test_the_command_line_has_places_and_bounds_only() -> None:
         "max_connections",
         "idle",
         "connect",
+        "resolve_file",
     }
     assert (args.max_body, args.max_connections, args.idle, args.connect) == (64 * 1024 * 1024, 64, 600.0, 30.0)
 

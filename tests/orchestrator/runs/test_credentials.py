@@ -70,7 +70,7 @@ async def test_what_cannot_be_audited_is_not_used(world: World) -> None:
 async def test_a_database_of_the_version_before_gets_the_new_column(tmp_path: Path) -> None:
     path = tmp_path / "podmentor.db"
     connection = sqlite3.connect(path)
-    old = SCHEMA.replace(",\n  credential_link TEXT", "")
+    old = SCHEMA[: SCHEMA.index(",\n  credential_link TEXT")] + SCHEMA[SCHEMA.index("\n);\nCREATE UNIQUE INDEX") :]
     assert old != SCHEMA
     connection.executescript(f"{old} PRAGMA user_version=1;")
     connection.execute("INSERT INTO subagents VALUES ('s', 'u', 'b', NULL, NULL, NULL, 'overlay', 't', 't')")

@@ -24,7 +24,7 @@ def new_run(run_id: str = "1" * 32, subagent_id: str = "a" * 32, **over: Any) ->
     values: dict[str, Any] = {
         "run_id": run_id, "subagent_id": subagent_id, "new_subagent": True, "user_id": "u", "backend": "echo",
         "query": "q", "tier": 1, "repo": None, "source_path": None, "workspace": "overlay",
-        "limits": ResourceLimits(), "metadata": {"k": "v"}, "idempotency_key": None, "request_sha256": "r",
+        "limits": ResourceLimits(), "egress": None, "metadata": {"k": "v"}, "idempotency_key": None, "request_sha256": "r",
     }  # fmt: skip
     return NewRun(**{**values, **over})
 

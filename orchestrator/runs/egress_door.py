@@ -1,0 +1,73 @@
+"""A run's egress proxy from the run's side: opened, given further hosts, closed; and what it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from orchestrator.contract.egress import EgressGrant, EgressReport
+from orchestrator.errors import NotFoundError
+from orchestrator.events import Status
+from orchestrator.runs.clock import GRACE_SECONDS, now, seconds_since
+from orchestrator.runs.deps import Deps
+from orchestrator.runs.journal import Entry
+
+
+class EgressDoor:
+    """The proxy of one run.  Its rules are always those of the database: whoever changes them there calls ``renew``."""
+
+    def __init__(self, run_id: str, deps: Deps) -> None:
+        self._id = run_id
+        self._deps = deps
+        self._lock = asyncio.Lock()
+        self._open = False
+
+    async def open(self) -> None:
+        """Open it, unless the run has none.  Raises SandboxError."""
+        async with self._lock:
+            self._open = await self._grant()
+
+    async def renew(self) -> None:
+        """The rules have changed; they hold at once, or from ``open`` on.  Raises SandboxError."""
+        async with self._lock:
+            if self._open:
+                await self._grant()
+
+    async def close(self) -> None:
+        """Close every socket of the run; what was not reported yet is reported first."""
+        async with self._lock:
+            self._open = False
+            await self._deps.relay.revoke(self._id)
+
+    async def _grant(self) -> bool:
+        record = (await self._deps.store.run(self._id)).record
+        if record.egress is None:
+            return False
+        used = seconds_since(record.started_at) if record.started_at else 0.0
+        await self._deps.relay.grant_egress(
+            EgressGrant(
+                run_id=self._id,
+                socket_path=self._deps.paths.control_dir(self._id) / "egress.sock",
+                rules=record.egress,
+                expires_at=time.time() + record.limits.wall_clock_seconds - used + GRACE_SECONDS,
+            )
+        )
+        return True
+
+
+async def note_report(report: EgressReport, deps: Deps) -> None:
+    """A report of the proxy: denials into the run's stream, everything into the audit log."""
+    try:
+        record = (await deps.store.run(report.run_id)).record
+    except NotFoundError:
+        return  # deleted meanwhile
+    if report.verdict == "denied":
+        info = {"host": report.host, "port": report.port, "reason": report.reason, "count": report.count}
+        entry = Entry(now(), "orchestrator", Status(phase="egress_denied", info=info))
+        await deps.journal.append(report.run_id, [entry])
+    counts = {"bytes_up": report.bytes_up, "bytes_down": report.bytes_down}
+    await deps.audit.record(
+        f"egress.{report.verdict}", user_id=record.user_id, backend=record.backend, run_id=report.run_id,
+        host=report.host, port=report.port, count=report.count,
+        **(counts if report.verdict == "allowed" else {"reason": report.reason}),
+    )  # fmt: skip
