@@ -23,6 +23,7 @@ from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.audit import AuditLog
 from orchestrator.bootstrap_vault import credential_chain, enabled_backends, open_vault, with_secrets
+from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.images import ImageBuilder
@@ -30,6 +31,7 @@ from orchestrator.credentials import OwnKeys
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
+from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.registry import load_adapters
 from orchestrator.runs.database import Database
@@ -129,6 +131,7 @@ async def _assemble(
         instance=instance,
         oci_runtime=await working_runtime(config=config, paths=paths),
         owned_roots=(paths.state_dir, paths.runtime_dir),
+        service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
     )
     stack.push_async_callback(runtime.aclose)
     await runtime.start()
