@@ -34,7 +34,7 @@ def pieces(*steps: Step, body: dict[str, Any] = PLAIN) -> Sequence[Piece]:
 
 
 def events(*steps: Step, body: dict[str, Any] = PLAIN) -> list[dict[str, Any]]:
-    out = []
+    out: list[dict[str, Any]] = []
     for piece in pieces(*steps, body=body):
         if isinstance(piece, bytes):
             head, data, *rest = piece.decode().split("\n")
