@@ -182,6 +182,13 @@ async def test_the_key_is_nowhere_in_the_container(service: LiveService, provide
     assert REAL_KEY not in service.output.read_text()
 
 
+async def test_tier_0_answers_as_well(service: LiveService) -> None:
+    run = await service.submit("scenario: shell", tier=0)
+    record = await service.finished(run["run_id"])
+    assert record["outcome"] == "completed", record["error"]
+    assert record["final_text"] == "The command printed hi."
+
+
 async def test_no_other_host_is_looked_for(service: LiveService) -> None:
     """Tier 1 has no network: a CLI that looks for other hosts would wait, try again or complain."""
     run = await service.submit("Hello.", limits={"wall_clock_seconds": 20})
