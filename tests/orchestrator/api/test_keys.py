@@ -3,17 +3,19 @@
 import asyncio
 import json
 import logging
+import os
 import sqlite3
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from orchestrator.cli.main import cli
 from tests.orchestrator.api.conftest import Start
 from tests.orchestrator.api.harness import Api
 from tests.orchestrator.vault.kit import SECRET, raw_bytes
 
+ROOT = Path(__file__).parents[3]
 BASES = ["/v1/keys", "/ui/plugins/external_agent/byo-keys"]
 AS_ALICE = {"X-Podmentor-User": "alice"}
 
@@ -177,18 +179,23 @@ async def test_a_broken_key_is_told_and_can_be_replaced(api: Api) -> None:
 
 
 async def test_the_command_does_the_same_over_the_network(api: Api) -> None:
-    async def podmentor(who: str, *args: str, stdin: str | None = None) -> Result:
-        env = {"PODMENTOR_TOKEN": api.token[who]}
-        return await asyncio.to_thread(CliRunner().invoke, cli, ["--url", api.url, *args], input=stdin, env=env)
+    async def podmentor(who: str, *args: str, stdin: str = "", code: int = 0) -> Any:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "orchestrator", "--url", api.url, *args, stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PODMENTOR_TOKEN": api.token[who], "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        out, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
+        assert process.returncode == code, (out, errors)
+        return json.loads(out) if "--json" in args else None
 
     made = await podmentor("svc", "keys", "set", "codex", "--user", "alice", "--json", stdin=SECRET)
-    assert made.exit_code == 0, made.output
-    assert json.loads(made.stdout)["user_id"] == "alice"
-    assert json.loads((await podmentor("alice", "keys", "list", "--json")).stdout)["keys"] == [json.loads(made.stdout)]
+    assert made["user_id"] == "alice"
+    assert (await podmentor("alice", "keys", "list", "--json"))["keys"] == [made]
     explained = await podmentor("svc", "auth", "explain", "codex", "--user", "alice", "--json")
-    assert json.loads(explained.stdout)["links"][0]["chosen"] is True
-    assert (await podmentor("bob", "auth", "explain", "codex")).exit_code == 4
-    assert (await podmentor("bob", "keys", "list", "--user", "alice")).exit_code == 4
-    assert (await podmentor("bob", "keys", "delete", "codex")).exit_code == 5
-    assert (await podmentor("alice", "keys", "delete", "codex")).exit_code == 0
+    assert explained["links"][0]["chosen"] is True
+    await podmentor("bob", "auth", "explain", "codex", code=4)
+    await podmentor("bob", "keys", "list", "--user", "alice", code=4)
+    await podmentor("bob", "keys", "delete", "codex", code=5)
+    await podmentor("alice", "keys", "delete", "codex")
     assert (await api.get("/v1/keys")).json == {"keys": []}

@@ -154,3 +154,17 @@ def test_a_secret_is_one_line(invoke: Invoke, value: str) -> None:
     found = invoke("vault", "set", "x", stdin=value)
     assert found.exit_code == 2
     assert value not in found.output or not value
+
+
+def test_a_key_file_that_the_configuration_names_must_be_there(invoke: Invoke, place: Path) -> None:
+    key = place / "elsewhere" / "key"
+    Path("podmentor.yaml").write_text(
+        f"vault: {{key_file: {key}}}\nexternal_agent: {{backends: {{claude-code: {{}}}}}}\n"
+    )
+    for args in (("keys", "list"), ("auth", "explain", "claude-code")):
+        found = invoke(*args)
+        assert (found.exit_code, f"there is no {key}" in found.output) == (3, True)
+    assert status(invoke)["error"] is not None
+    assert invoke("vault", "init").exit_code == 0
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert invoke("keys", "list").exit_code == 0
