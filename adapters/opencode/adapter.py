@@ -60,6 +60,8 @@ class OpenCodeAdapter(BaseAdapter):
     supports_resume = True
     supports_stream_json = True
     supports_byo_subscription = True
+    session_example = "ses_dd3b60b1bffeEikA0WhWEP751b"
+    """For the conformance kit, whose own is a UUID."""
     default_allowed_egress: ClassVar[list[str]] = [
         "api.anthropic.com",
         "api.openai.com",

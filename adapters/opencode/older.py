@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from adapters.opencode.failures import Failure, message_of, reason_of
+from adapters.opencode.failures import Failure, reason_of
 from adapters.opencode.told import KeptText, is_number, mapping, whole
 from orchestrator.events import (
     AgentEvent,
@@ -68,7 +68,8 @@ def _message(obj: dict[str, Any], text: KeptText, line_id: str) -> Sequence[Agen
 
 
 def _complete(obj: dict[str, Any], text: KeptText) -> Completed:
-    counts = {name: round(count) for name, count in (obj.get("tokens") or {}).items() if is_number(count) and count >= 0}
+    told = mapping(obj.get("tokens") or {})
+    counts = {name: max(0, round(count)) for name, count in told.items() if is_number(count)}
     cost, reason, duration = _first_of(obj, "cost_usd", "cost"), obj.get("stop_reason"), obj.get("duration_ms")
     return Completed(
         final_text=text.join(),
@@ -88,9 +89,8 @@ def _complete(obj: dict[str, Any], text: KeptText) -> Completed:
 def _error(obj: dict[str, Any]) -> Error:
     status = _first_of(obj, "status", "status_code", "statusCode")
     failure = Failure(text=whole(obj["message"]), status=round(status) if is_number(status) else None)
-    reason = reason_of(failure)
     details = {name: value for name, value in obj.items() if name not in {"type", "message"}}
-    return Error(reason=reason, message=message_of(reason, failure), details=details)
+    return Error(reason=reason_of(failure), message=failure.text, details=details)
 
 
 def _first_of(obj: dict[str, Any], *names: str) -> Any:

@@ -52,6 +52,7 @@ class OpenCodeParser(JsonLinesParser):
         self._failure: Failure | None = None
         self._announced = False
         """The next attempt has been told of as a retry."""
+        self._last_retry: dict[str, Any] | None = None
         self._times: tuple[int, int] | None = None
 
     def on_object(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
@@ -99,6 +100,8 @@ class OpenCodeParser(JsonLinesParser):
         details: dict[str, Any] = {"exit_code": exit_code, "stderr": stderr_tail}
         if self._usage.turns:
             details |= {"tokens": self._usage.tokens().to_dict(), "cost_usd": self._usage.cost_usd}
+        if self._last_retry is not None:
+            details["last_retry"] = self._last_retry
         if failure is not None:
             reason = reason_of(failure)
             return [Error(reason=reason, message=message_of(reason, failure), details=details | failure.details())]
@@ -138,8 +141,7 @@ class OpenCodeParser(JsonLinesParser):
         announced, self._announced = self._announced, False
         if attempt == 1 or announced:
             return ()
-        retry = {"attempt": attempt - 1, "delay_ms": 0, "cause": "the provider's answer broke off"}
-        return [Status(phase="retrying", info=retry)]
+        return self._retrying(attempt - 1, 0, "the provider's answer broke off")
 
     def _delta(self, obj: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
         part, text = mapping(obj["part"]), whole(obj["delta"])
@@ -197,7 +199,7 @@ class OpenCodeParser(JsonLinesParser):
         self._announced = True
         status = _http_error(obj.get("statusCode"))
         cause = f"{message} (HTTP {status})" if status else message
-        return [Status(phase="retrying", info={"attempt": round(attempt), "delay_ms": round(delay), "cause": cause})]
+        return self._retrying(round(attempt), round(delay), cause)
 
     def _error(self, obj: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
         """Remembered for the end: more lines may follow.  The first one is the cause."""
@@ -230,6 +232,10 @@ class OpenCodeParser(JsonLinesParser):
         if parent is None:
             self._text.add(message, text)
         return [MessageDelta(text=text, message_id=message, parent_tool_call_id=parent)]
+
+    def _retrying(self, attempt: int, delay_ms: int, cause: str) -> Sequence[AgentEvent]:
+        self._last_retry = {"attempt": attempt, "delay_ms": delay_ms, "cause": cause}
+        return [Status(phase="retrying", info=self._last_retry)]
 
     def _first(self, kind: str, part_id: str) -> bool:
         """Whether this line of this part has not been seen."""
