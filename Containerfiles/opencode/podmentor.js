@@ -11,7 +11,12 @@
 //
 // `parent` in a line: the id of the part of the tool call whose sub-agent speaks.
 //
+// OpenCode ends without waiting for what it has written, so whoever reads slowly would lose the end of a long output:
+// here every line is written before the next step is taken.
+//
 // OpenCode asks five times more when the provider is overloaded, and waits as long as the provider wishes.
+import { writeSync } from "node:fs";
+
 const RETRIES = limit(process.env.OPENCODE_MAX_RETRIES, 3);
 const LONGEST_WAIT = 1000 * limit(process.env.OPENCODE_MAX_RETRY_SECONDS, 30);
 const LINE_OF = { "step-start": "step_start", "step-finish": "step_finish" };
@@ -20,6 +25,27 @@ function limit(text, fallback) {
   const number = Number.parseInt(text ?? "", 10);
   return number >= 0 ? number : fallback;
 }
+
+const clock = new Int32Array(new SharedArrayBuffer(4));
+
+function writeAll(chunk, encoding) {
+  let rest = Buffer.from(chunk, encoding);
+  while (rest.length > 0) {
+    try {
+      rest = rest.subarray(writeSync(1, rest));
+    } catch (error) {
+      if (error.code !== "EAGAIN") return false; // nobody reads any more
+      Atomics.wait(clock, 0, 0, 2); // the pipe is full: sleep for 2 ms
+    }
+  }
+  return true;
+}
+
+process.stdout.write = (chunk, encoding, done) => {
+  const written = writeAll(chunk, typeof encoding === "string" ? encoding : undefined);
+  (typeof encoding === "function" ? encoding : done)?.();
+  return written;
+};
 
 function print(type, sessionID, rest) {
   process.stdout.write(JSON.stringify({ type, timestamp: Date.now(), sessionID, ...rest }) + "\n");

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from orchestrator.events import Tokens
 
@@ -104,7 +104,7 @@ class KeptText:
         return "".join(self._parts) + (f" …[cut: {cut} characters, the whole is in the run's log]" if cut > 0 else "")
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether ``value`` can be counted with."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
