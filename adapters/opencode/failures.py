@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,15 @@ def plain(text: str) -> str:
     return _ANSI.sub("", text)
 
 
+def words(text: str) -> str:
+    """The provider's words alone, where OpenCode passes on the whole object of an error."""
+    try:
+        message = json.loads(text)["message"] if text.startswith("{") else text
+    except (ValueError, KeyError, RecursionError):
+        return text
+    return message if isinstance(message, str) else text
+
+
 def reason_of(failure: Failure) -> ErrorReason:
     """The reason, most telling sign first: a used-up quota comes with the status of a rate limit."""
     text, status = failure.text, failure.status
@@ -95,6 +105,6 @@ def message_of(reason: ErrorReason, failure: Failure) -> str:
     advice = _ADVICE.get(reason) or _NAMES.get(failure.name or "")
     if advice is None and failure.status == 404:
         advice = "The provider does not know the model, or its base URL is wrong. Check OPENCODE_MODEL and base_url."
-    said = " ".join(plain(failure.text).split())
+    said = " ".join(words(plain(failure.text)).split())
     advice = advice or "OpenCode could not finish the run."
     return f"{advice} OpenCode said: {said[:500]}" if said else advice

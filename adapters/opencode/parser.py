@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from adapters.opencode.failures import ABORTED, TOO_LONG, Failure, message_of, plain, reason_of
+from adapters.opencode.failures import ABORTED, TOO_LONG, Failure, message_of, plain, reason_of, words
 from adapters.opencode.older import OLDER_TYPES, read_older
 from adapters.opencode.told import KeptText, Messages, Usage, is_number, mapping, whole
 from orchestrator.contract.parsing import JsonLinesParser
@@ -193,7 +193,7 @@ class OpenCodeParser(JsonLinesParser):
         return ()
 
     def _retry(self, obj: dict[str, Any], _: str | None) -> Sequence[AgentEvent]:
-        message, attempt, delay = whole(obj["message"]), obj["attempt"], obj["delay"]
+        message, attempt, delay = words(whole(obj["message"])), obj["attempt"], obj["delay"]
         if not is_number(attempt) or not is_number(delay):
             raise TypeError("a retry has a number and a delay")
         self._announced = True

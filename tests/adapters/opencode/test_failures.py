@@ -1,6 +1,6 @@
 import pytest
 
-from adapters.opencode.failures import Failure, message_of, plain, reason_of
+from adapters.opencode.failures import Failure, message_of, plain, reason_of, words
 from orchestrator.events import ErrorReason
 
 
@@ -56,3 +56,14 @@ def test_details_hold_what_is_known() -> None:
 
 def test_plain() -> None:
     assert plain("\x1b[91m\x1b[1mError: \x1b[0mx") == "Error: x"
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ('{"message":"Overloaded","type":"server_error"}', "Overloaded"),
+    ('{"error":"x"}', '{"error":"x"}'),
+    ('{"message":5}', '{"message":5}'),
+    ("{broken", "{broken"),
+    ("as it is", "as it is"),
+])  # fmt: skip
+def test_words(text: str, told: str) -> None:
+    assert words(text) == told
