@@ -111,7 +111,10 @@ async def test_the_user_s_service_with_another_oci_runtime_is_not_used(
 ) -> None:
     service = make(user_socket=libpod.socket, oci_runtime="crun")
     assert await service.ensure() == tmp_path / "run" / "podman.sock"
-    assert "['--runtime', 'crun', '--log-level=error', 'system', 'service', '--time=0', 'unix://" in (tmp_path / "calls").read_text()
+    assert (
+        "['--runtime', 'crun', '--log-level=error', 'system', 'service', '--time=0', 'unix://"
+        in (tmp_path / "calls").read_text()
+    )
 
 
 async def test_a_runtime_given_as_a_path_is_known_by_its_name(libpod: FakeLibpod, make: MakeService) -> None:
