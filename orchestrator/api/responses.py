@@ -180,6 +180,9 @@ class BackendView(Answer):
     default_allowed_egress: list[str]
     auth: dict[str, Any]
     """link, authenticated and, when it is not, error: for the asking user."""
+    capabilities_seen: dict[str, Any] | None
+    """What `podmentor bench` saw of exactly this CLI version: cli_version, when, capabilities, timings (in seconds, on
+    the machine where it ran); null: this version was not tried."""
 
 
 class BackendList(Answer):

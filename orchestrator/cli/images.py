@@ -1,13 +1,11 @@
 """``podmentor images``: build, list and prune the backends' images."""
 
-import asyncio
 import dataclasses
 import json
-import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -15,6 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.cli.guarded import run_guarded
 from orchestrator.contract.images import BuildProgress, ImageBuilder, ListedImage, ProgressSink
 from orchestrator.contract.sandbox import ImageRef
 from orchestrator.errors import ImageBuildError
@@ -22,7 +21,6 @@ from orchestrator.errors import ImageBuildError
 if TYPE_CHECKING:
     from orchestrator.cli.context import CliContext
 
-T = TypeVar("T")
 _MARKS = {"finished": "done", "skipped": "nothing to do", "warning": "warning"}
 
 
@@ -69,7 +67,7 @@ def build(
         raise click.UsageError("name backends or give --all, not both")
     builder = _builder(context)
     with _progress(verbose=verbose, to_stderr=as_json) as progress, _tool_output():
-        built = _run(builder.build(backends, base=base, ca_bundle=ca_bundle, no_cache=no_cache, progress=progress))
+        built = run_guarded(builder.build(backends, base=base, ca_bundle=ca_bundle, no_cache=no_cache, progress=progress))
     if as_json:
         _print_json([dataclasses.asdict(ref) for ref in built])
         return
@@ -107,7 +105,7 @@ def prune(context: "CliContext", verbose: bool, as_json: bool) -> None:
     """Remove images that are neither current nor in use, and what interrupted builds left."""
     builder = _builder(context)
     with _progress(verbose=verbose, to_stderr=as_json) as progress, _tool_output():
-        removed = _run(builder.prune(progress))
+        removed = run_guarded(builder.prune(progress))
     if as_json:
         _print_json([dataclasses.asdict(image) for image in removed])
     else:
@@ -118,22 +116,6 @@ def _builder(context: "CliContext") -> ImageBuilder:
     from orchestrator.bootstrap import image_builder
 
     return image_builder(context.config, context.paths)
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; Ctrl-C, a terminal that closes, or a TERM cancels the work, which then tidies up."""
-
-    async def guarded() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        return await work
-
-    try:
-        return asyncio.run(guarded())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
 
 
 @contextmanager

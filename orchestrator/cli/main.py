@@ -22,6 +22,7 @@ COMMANDS = {
     "backends": Lazy("orchestrator.cli.backends:command", "List the enabled backends."),
     "serve": Lazy("orchestrator.cli.serve:command", "Run the service."),
     "images": Lazy("orchestrator.cli.images:group", "Build, list and prune the images."),
+    "bench": Lazy("orchestrator.cli.bench:command", "Try the agents' real images, check by check."),
     "token": Lazy("orchestrator.cli.token:group", "Make and revoke tokens for the HTTP API."),
     "config": Lazy("orchestrator.cli.config:group", "Check and show the configuration."),
     "doctor": Lazy("orchestrator.cli.doctor:command", "Check what this machine needs, and how to mend it."),

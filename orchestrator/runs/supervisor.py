@@ -175,6 +175,18 @@ class Supervisor:
         """How many runs are ahead of a waiting one."""
         return self._line.position(run_id)
 
+    async def leftovers(self) -> list[str]:
+        """What is there without a run that it belongs to: containers, control directories, gateways.  Empty when all
+        is well; what is found is removed at the next start."""
+        deps = self._deps
+        runs = {run.record.run_id for run in await deps.store.unfinished()}
+        boxes = [box.run_id for box in await deps.runtime.find() if box.run_id not in runs]
+        return [
+            *(f"container of {run_id}" for run_id in boxes),
+            *(f"control directory of {run_id}" for run_id in await deps.workspaces.stale_control_dirs(runs)),
+            *(f"gateway of {run_id}" for run_id in sorted(await deps.relay.granted() - runs)),
+        ]
+
     def counts(self) -> dict[str, int]:
         """How many wait and run."""
         return {"queued": len(self._line.waiting), "running": len(self._line.active)}

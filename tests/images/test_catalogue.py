@@ -61,14 +61,14 @@ def test_a_directory_that_cannot_name_an_image_is_refused(tmp_path: Path, name: 
 
 
 def test_recipes_may_come_from_elsewhere(tmp_path: Path) -> None:
-    catalogue = load_catalogue(extra=[write_recipe(tmp_path / "acme")])
+    catalogue = load_catalogue(extra={"acme": write_recipe(tmp_path / "elsewhere")})
     assert {"acme", "claude-code"} <= catalogue.backends.keys()
     assert catalogue.backends["acme"].version == "1.2.3"
 
 
 def test_two_recipes_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ImageBuildError, match="two recipes are called claude-code"):
-        load_catalogue(extra=[write_recipe(tmp_path / "claude-code")])
+        load_catalogue(extra={"claude-code": write_recipe(tmp_path / "claude-code")})
 
 
 def test_hidden_files_and_backups_are_no_part_of_a_recipe(tmp_path: Path) -> None:
