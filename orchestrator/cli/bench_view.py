@@ -10,7 +10,7 @@ from orchestrator.cli.safe import clean, one_line
 MARKS = {
     "pass": ("✓ pass", "green"),
     "fail": ("✗ FAIL", "bold red"),
-    "unsupported": ("– not supported", "yellow"),
+    "unsupported": ("- not supported", "yellow"),
     "skipped": ("· not tried", "dim"),
 }
 _DETAIL = 160
@@ -29,6 +29,8 @@ def show(report: BackendReport, out: Console) -> None:
         grid.add_row(Text(result.number), Text(mark, style=style), Text(result.title), Text(detail))
     out.print(grid, soft_wrap=False)
     if report.timings:
-        out.out("times: " + ", ".join(f"{name.replace('_', ' ')} {spent:g} s" for name, spent in report.timings.items()))
+        out.out(
+            "times: " + ", ".join(f"{name.replace('_', ' ')} {spent:g} s" for name, spent in report.timings.items())
+        )
     counts = ", ".join(f"{count} {MARKS[name][0][2:].lower()}" for name, count in report.counts().items())
     out.out(f"{'green' if report.ok else 'NOT green'}: {counts}", style="green" if report.ok else "bold red")
