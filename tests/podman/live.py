@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +26,8 @@ START_SECONDS = 60
 class LiveService:
     """`podmentor serve` on its own state; ``start`` may be called again after ``kill`` or ``terminate``."""
 
-    def __init__(self, root: Path, base_url: str, **config: Any) -> None:
+    def __init__(self, root: Path, base_url: str, *, backend_name: str = "claude-code", **config: Any) -> None:
+        self.backend_name = backend_name
         self.state = root / "state"
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / f"pmt-{secrets.token_hex(4)}"
         self.config = root / "podmentor.yaml"
@@ -33,7 +35,7 @@ class LiveService:
         self.config.write_text(
             yaml.safe_dump(
                 {
-                    "external_agent": {"default_sandbox_tier": 1, "backends": {"claude-code": backend}},
+                    "external_agent": {"default_sandbox_tier": 1, "backends": {backend_name: backend}},
                     "storage": {"state_dir": str(self.state), "runtime_dir": str(self.runtime)},
                     "server": {"port": 0},
                     **config,
@@ -114,7 +116,7 @@ class LiveService:
             return json.loads(text) if text else None
 
     async def submit(self, query: str, **body: Any) -> dict[str, Any]:
-        answer = await self.call("POST", "/v1/runs", json={"backend": "claude-code", "query": query, **body})
+        answer = await self.call("POST", "/v1/runs", json={"backend": self.backend_name, "query": query, **body})
         assert isinstance(answer, dict)
         return answer
 
@@ -162,6 +164,7 @@ async def live_service(root: Path, base_url: str, **config: Any) -> AsyncIterato
         if service._process is not None and service._process.returncode is None:
             await service.terminate()
         await service._close_session()
+        shutil.rmtree(service.runtime, ignore_errors=True)
 
 
 async def eventually(holds: Callable[[], bool], *, seconds: float = 30) -> None:
