@@ -191,6 +191,15 @@ class BackendList(Answer):
     backends: list[BackendView]
 
 
+class ProbeView(Answer):
+    """Whether a backend's CLI is there and has something to log in with."""
+
+    installed: bool
+    authenticated: bool
+    error: str | None = None
+    """Why not; left out when all is well.  Never a secret."""
+
+
 class ToolView(Answer):
     """A backend as a tool for a model."""
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.runs import FileChange, RunRecord, SubagentRecord
+from orchestrator.contract.types import AuthStatus
 
 _LIST_CHARS: Final = 1000
 
@@ -124,3 +125,9 @@ def change_view(change: FileChange) -> dict[str, Any]:
 def backend_view(info: BackendInfo) -> dict[str, Any]:
     """BackendView."""
     return _plain(info)
+
+
+def probe_view(status: AuthStatus) -> dict[str, Any]:
+    """ProbeView."""
+    view: dict[str, Any] = {"installed": status.installed, "authenticated": status.authenticated}
+    return view if status.error is None else {**view, "error": status.error}

@@ -14,6 +14,7 @@ from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.line import Line, Waiting
+from orchestrator.runs.probe import Prober
 from orchestrator.runs.state import advance
 from orchestrator.runs.store import StoredRun
 from orchestrator.tasks import TaskOwner
@@ -49,6 +50,7 @@ class Supervisor:
                 await deps.runtime.remove(box.container_id)
         for run_id in await deps.workspaces.stale_control_dirs(unfinished):
             await deps.workspaces.remove_control_dir(run_id)
+        await Prober(deps).sweep()
         for run_id in await deps.relay.granted() - unfinished:
             await deps.relay.revoke(run_id)
         for run in reversed(runs):  # those that had been admitted go to the front again, in their order
