@@ -237,8 +237,8 @@ def _maxtok(_: Evidence, scenes: dict[str, Seen]) -> str:
 def _huge(_: Evidence, scenes: dict[str, Seen]) -> str:
     run, expected = one(scenes["huge"]), scenes["huge"].facts["spoken"]
     completed(run)
-    must(expected.strip() in (run.text.strip(), (run.record.final_text or "").strip()), f"{len(run.text)} characters "
-         f"of {len(expected)} came in messages, {len(run.record.final_text or '')} in the final text")  # fmt: skip
+    for where, text in (("messages", run.text), ("final text", run.record.final_text or "")):
+        must(text.strip() == expected.strip(), f"{len(text)} of {len(expected)} characters came in the {where}")
     return f"{len(expected) / 1e6:.1f} MB"
 
 
