@@ -71,7 +71,7 @@ def command(
     Exit 0: adopted, or nothing to do.  Exit 1: not adopted.
     """
     context: CliContext = ctx.obj
-    if not yes and not sys.stdin.isatty():
+    if not yes and not _somebody_there():
         raise click.UsageError("there is nobody to ask here: give --yes to adopt the version when no check failed")
     from orchestrator.bootstrap import image_builder
 
@@ -182,6 +182,10 @@ class Work:
     def _say_scene(self, text: str) -> None:
         if self._verbose:
             self._say(text)
+
+
+def _somebody_there() -> bool:
+    return sys.stdin.isatty()
 
 
 def _removed(path: Path) -> None:
