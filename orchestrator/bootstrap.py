@@ -10,8 +10,6 @@ import asyncio
 import fcntl
 import logging
 import os
-import secrets
-import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -19,23 +17,20 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from pydantic import SecretStr
-
 from images.outside import installed_recipes
 from images.upgrade import PodmanImageUpgrader
 from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
-from orchestrator.bench.runner import clear
 from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
-from orchestrator.bench.stage import Stage
-from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig, Paths, RunsConfig, StorageConfig
-from orchestrator.config.paths import resolve_paths
+from orchestrator.config.environment import process_environment
+from orchestrator.config.models import Config, Paths
 from orchestrator.contract.images import ImageUpgrader
 from orchestrator.credentials import CredentialChain, TechnicalUser
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
+from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
 from orchestrator.runs.database import Database
@@ -50,8 +45,8 @@ from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
 from orchestrator.workspace.prepare import DirectoryWorkspaces
 
 __all__ = [
-    "SAMPLE_FILES", "ServiceHandle", "bench_stage", "benchable", "image_builder", "run_doctor", "running_service",
-    "scripted_provider",
+    "ADAPTER_REGISTRY", "SAMPLE_FILES", "ServiceHandle", "image_builder", "load_adapters", "run_doctor",
+    "running_service", "scripted_provider", "spoken",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -92,7 +87,7 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
     async with AsyncExitStack() as stack:
         await asyncio.to_thread(make_directories, paths)
         stack.enter_context(owned(paths.lock_file))
-        runs, supervisor, tokens, journal, instance = await _assemble(config, paths, stack)
+        runs, supervisor, tokens, journal, instance = await assemble(config, paths, stack)
         app = create_app(runs=runs, tokens=tokens, config=config, instance=instance, version=version("podmentor"))
         servers = await start_servers(
             app,
@@ -113,7 +108,7 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
             journal.close()
 
 
-async def _assemble(
+async def assemble(
     config: Config, paths: Paths, stack: AsyncExitStack, *, image_tags: Mapping[str, str] | None = None
 ) -> tuple[Runs, Supervisor, TokenStore, Journal, str]:
     """Everything below the API, started; what must be let go of is on ``stack``.  ``image_tags``: see PodmanRuntime."""
@@ -133,6 +128,7 @@ async def _assemble(
         oci_runtime=await working_runtime(config=config, paths=paths),
         owned_roots=(paths.state_dir, paths.runtime_dir),
         image_tags=image_tags,
+        service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
     )
     stack.push_async_callback(runtime.aclose)
     await runtime.start()
@@ -157,7 +153,7 @@ async def _assemble(
             seen=SeenFiles(PACKAGED, paths.state_dir / SEEN_NAME).lookup,
         )
     )
-    stack.push_async_callback(lambda: relay.aclose(keep=supervisor.counts()["running"] > 0))
+    stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))
     await relay.start()
     await supervisor.start()
     return Runs(deps, supervisor), supervisor, tokens, journal, instance
@@ -212,73 +208,6 @@ def image_builder(config: Config, paths: Paths) -> ImageUpgrader:
         runtime=config.podman.runtime,
         extra_recipes=installed_recipes(),
     )
-
-
-def benchable(config: Config, paths: Paths) -> list[str]:
-    """The installed backends that have an image of their own."""
-    recipes = image_builder(config, paths).backends()
-    return [name for name in ADAPTER_REGISTRY if name in recipes]
-
-
-@asynccontextmanager
-async def bench_stage(
-    config: Config, backend: str, *, place: Path, image_tag: str | None, jobs: int
-) -> AsyncIterator[Stage]:
-    """One backend with a service and a provider of its own, below ``place``, which is removed at the end.
-
-    ``image_tag``: the image to try instead of the current one.  Raises ConfigError (no such adapter), ConflictError
-    (another bench is at work there) and what starting a service may raise.
-    """
-    (adapter,) = load_adapters([backend]).values()
-    key = f"sk-bench-{secrets.token_hex(20)}"
-    async with ScriptedProvider(api_key=key) as provider, AsyncExitStack() as stack:
-        agents = ExternalAgentConfig(
-            default_sandbox_tier=1,
-            backends={backend: BackendConfig(api_key=SecretStr(key), base_url=provider.base_url)},
-        )
-        own = Config(
-            external_agent=agents,
-            storage=StorageConfig(state_dir=place / "state"),
-            podman=config.podman,
-            images=config.images,
-            runs=RunsConfig(max_concurrent=2 * jobs),
-        )
-        paths = await asyncio.to_thread(resolve_paths, own)
-        await asyncio.to_thread(make_directories, paths)
-        stack.enter_context(owned(paths.lock_file))
-        # Last of all: only what holds the lock may remove the place.
-        stack.push_async_callback(asyncio.to_thread, _remove, place, paths.runtime_dir)
-        tags = {adapter.image or backend: image_tag} if image_tag is not None else None
-        runs, supervisor, _, journal, _ = await _assemble(own, paths, stack, image_tags=tags)
-        repo = place / "repo"
-        await asyncio.to_thread(_sample_repo, repo)
-        try:
-            await clear(runs)  # what a bench has left that was killed
-            yield Stage(
-                adapter=adapter,
-                runs=runs,
-                provider=provider,
-                spoken=spoken,
-                key=key,
-                paths=paths,
-                repo=repo,
-                leftovers=supervisor.leftovers,
-            )
-        finally:
-            await clear(runs)
-            await supervisor.stop(drain=False)
-            journal.close()
-
-
-def _sample_repo(repo: Path) -> None:
-    repo.mkdir(mode=0o755, parents=True, exist_ok=True)
-    for name, content in SAMPLE_FILES.items():
-        (repo / name).write_text(content, encoding="utf-8")
-
-
-def _remove(*directories: Path) -> None:
-    for directory in directories:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 async def run_doctor(config: Config, paths: Paths) -> list[Finding]:

@@ -86,7 +86,7 @@ async def try_all(
     context: CliContext, backends: tuple[str, ...], *, image: str | None, jobs: int, record_to: Path | None, say: Say
 ) -> list[BackendReport]:
     """One report for each backend."""
-    from orchestrator.bootstrap import benchable
+    from orchestrator.bench_stage import benchable
 
     names = backends or tuple(benchable(context.config, context.paths))
     reports = []
@@ -104,7 +104,7 @@ async def try_one(
     config: "Config", paths: "Paths", backend: str, *, image: str | None, jobs: int, record_to: Path | None, say: Say
 ) -> BackendReport:
     """Try one backend; ``image``: a tag, whole or what stands behind the colon."""
-    from orchestrator.bootstrap import bench_stage
+    from orchestrator.bench_stage import bench_stage
 
     began = time.monotonic()
     tag = image.removeprefix(f"{IMAGE_REPOSITORY}/{backend}:") if image is not None else None

@@ -73,7 +73,7 @@ def command(
     context: CliContext = ctx.obj
     if not yes and not _somebody_there():
         raise click.UsageError("there is nobody to ask here: give --yes to adopt the version when no check failed")
-    from orchestrator.bootstrap import image_builder
+    from orchestrator.bench_stage import image_builder
 
     builder = image_builder(context.config, context.paths)
     with tool_output():

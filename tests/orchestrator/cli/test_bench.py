@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import types
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,6 @@ import pytest
 
 from orchestrator.bench.stage import Stage
 from orchestrator.bench.table import BEGIN, END
-from tests.fakes.cli_main import fake_bootstrap
 from tests.orchestrator.bench.actor import Actors, fails, stage
 from tests.orchestrator.cli.conftest import Invoke
 
@@ -30,7 +30,7 @@ class House:
 @pytest.fixture
 def house(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
     house = House()
-    module: Any = fake_bootstrap()
+    module: Any = types.ModuleType("orchestrator.bench_stage")
 
     @contextlib.asynccontextmanager
     async def bench_stage(
@@ -50,7 +50,7 @@ def house(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House
 
     module.bench_stage = bench_stage
     module.benchable = lambda config, paths: ["claude-code", "codex"]
-    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap", module)
+    monkeypatch.setitem(sys.modules, "orchestrator.bench_stage", module)
     return house
 
 

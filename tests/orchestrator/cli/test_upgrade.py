@@ -49,7 +49,7 @@ class Upgrader(FakeImageBuilder):
 @pytest.fixture
 def upgrader(house: House) -> Upgrader:
     upgrader = Upgrader()
-    module: Any = sys.modules["orchestrator.bootstrap"]
+    module: Any = sys.modules["orchestrator.bench_stage"]
     module.image_builder = lambda config, paths: upgrader
 
     def with_logs(actors: Actors) -> None:
@@ -162,7 +162,8 @@ def test_json(invoke: Invoke, upgrader: Upgrader) -> None:
     assert report["bench"]["ok"] is True
 
 
-def test_list_tells_candidates_and_choices(invoke: Invoke, upgrader: Upgrader) -> None:
+def test_list_tells_candidates_and_choices(invoke: Invoke, upgrader: Upgrader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap", sys.modules["orchestrator.bench_stage"])
     upgrader.images = [
         ListedImage(ref=REF, current=True, up_to_date=True, upgraded=True),
         ListedImage(ref=NEW, current=False, up_to_date=False, candidate=True),
