@@ -14,7 +14,7 @@ from typing import Any, Final
 from orchestrator.bench.model import Evidence, Observed
 from orchestrator.bench.scenes import FIRST, SCENES
 from orchestrator.contract.adapter import BaseAdapter
-from orchestrator.contract.sandbox import WORKSPACE_DIR
+from orchestrator.contract.sandbox import GATEWAY_PORT, WORKSPACE_DIR
 from orchestrator.errors import PodmentorError, StorageError
 from orchestrator.events import AgentEvent
 from orchestrator.framing import CriFramer
@@ -64,10 +64,12 @@ def _write(adapter: BaseAdapter, run: Observed, folder: Path, *, max_bytes: int)
 
 def argv_of(adapter: BaseAdapter, run: Observed) -> list[str]:
     """The CLI's command line in this run."""
+    gateway = adapter.gateway_argv(f"http://127.0.0.1:{GATEWAY_PORT}")
     try:
-        return adapter.build_argv(prompt=run.record.query, session_id=run.resumed, cwd=Path(WORKSPACE_DIR))
+        argv = adapter.build_argv(prompt=run.record.query, session_id=run.resumed, cwd=Path(WORKSPACE_DIR))
     except PodmentorError:
-        return adapter.build_argv(prompt=run.record.query, session_id=None, cwd=Path(WORKSPACE_DIR))
+        argv = adapter.build_argv(prompt=run.record.query, session_id=None, cwd=Path(WORKSPACE_DIR))
+    return [*argv, *gateway]
 
 
 def as_line(event: AgentEvent) -> dict[str, Any]:
