@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,7 +116,7 @@ async def test_what_runs_keeps_its_image(upgrader: PodmanImageUpgrader) -> None:
         shown = run_to_end(["podman", "inspect", "--format={{.State.Running}} {{.Image}}", container]).stdout.split()
         assert shown == ["true", before]
     finally:
-        subprocess.run(["podman", "rm", "--force", container], check=True, capture_output=True, cwd="/")
+        run_to_end(["podman", "rm", "--force", container])
 
 
 async def test_a_version_that_does_not_exist(upgrader: PodmanImageUpgrader, tmp_path: Path) -> None:
