@@ -11,29 +11,31 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from images.build import PodmanImageBuilder
+from images.outside import installed_recipes
+from images.upgrade import PodmanImageUpgrader
 from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.audit import AuditLog
+from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
 from orchestrator.bootstrap_vault import credential_chain, enabled_backends, open_vault, with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.credentials import Credentialing
-from orchestrator.contract.images import ImageBuilder
+from orchestrator.contract.images import ImageUpgrader
 from orchestrator.credentials import OwnKeys
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
-from orchestrator.registry import load_adapters
+from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
 from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Journal
@@ -42,10 +44,13 @@ from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
-from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider
+from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
 from orchestrator.workspace.prepare import DirectoryWorkspaces
 
-__all__ = ["SAMPLE_FILES", "ServiceHandle", "image_builder", "run_doctor", "running_service", "scripted_provider"]
+__all__ = [
+    "ADAPTER_REGISTRY", "SAMPLE_FILES", "ServiceHandle", "image_builder", "load_adapters", "run_doctor",
+    "running_service", "scripted_provider", "spoken",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +94,9 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         vault = await stack.enter_async_context(open_vault(config, paths))
         audit = AuditLog(paths.audit_log)
         credentials = credential_chain(config, vault)
-        runs, supervisor, tokens, journal, instance = await _assemble(config, paths, stack, credentials, audit)
+        runs, supervisor, tokens, journal, instance = await assemble(
+            config, paths, stack, credentials=credentials, audit=audit
+        )
         app = create_app(
             runs=runs, tokens=tokens, credentials=credentials, own_keys=OwnKeys(vault, audit, enabled_backends(config)),
             config=config, instance=instance, version=version("podmentor"),
@@ -113,10 +120,16 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
             journal.close()
 
 
-async def _assemble(
-    config: Config, paths: Paths, stack: AsyncExitStack, credentials: Credentialing, audit: AuditLog
+async def assemble(
+    config: Config,
+    paths: Paths,
+    stack: AsyncExitStack,
+    *,
+    credentials: Credentialing,
+    audit: AuditLog,
+    image_tags: Mapping[str, str] | None = None,
 ) -> tuple[Runs, Supervisor, TokenStore, Journal, str]:
-    """Everything below the API, started; what must be let go of is on ``stack``."""
+    """Everything below the API, started; what must be let go of is on ``stack``.  ``image_tags``: see PodmanRuntime."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
     adapters = load_adapters(enabled_backends(config))
     database = Database(paths.database)
@@ -131,6 +144,7 @@ async def _assemble(
         instance=instance,
         oci_runtime=await working_runtime(config=config, paths=paths),
         owned_roots=(paths.state_dir, paths.runtime_dir),
+        image_tags=image_tags,
         service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
     )
     stack.push_async_callback(runtime.aclose)
@@ -154,6 +168,7 @@ async def _assemble(
             workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
             credentials=credentials,
             audit=audit,
+            seen=SeenFiles(PACKAGED, paths.state_dir / SEEN_NAME).lookup,
         )
     )
     stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))
@@ -202,13 +217,14 @@ def instance_id(state_dir: Path) -> str:
     return path.read_text().strip()
 
 
-def image_builder(config: Config, paths: Paths) -> ImageBuilder:
-    """Builds, lists and prunes the backends' images."""
-    return PodmanImageBuilder(
+def image_builder(config: Config, paths: Paths) -> ImageUpgrader:
+    """Builds, upgrades, lists and prunes the backends' images."""
+    return PodmanImageUpgrader(
         state_dir=paths.state_dir,
         base=config.images.base,
         ca_bundle=config.images.ca_bundle,
         runtime=config.podman.runtime,
+        extra_recipes=installed_recipes(),
     )
 
 

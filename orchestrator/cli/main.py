@@ -22,6 +22,7 @@ COMMANDS = {
     "backends": Lazy("orchestrator.cli.backends:command", "List the enabled backends."),
     "serve": Lazy("orchestrator.cli.serve:command", "Run the service."),
     "images": Lazy("orchestrator.cli.images:group", "Build, list and prune the images."),
+    "bench": Lazy("orchestrator.cli.bench:command", "Try the agents' real images, check by check."),
     "token": Lazy("orchestrator.cli.token:group", "Make and revoke tokens for the HTTP API."),
     "keys": Lazy("orchestrator.cli.keys:group", "Store and remove users' own keys."),
     "auth": Lazy("orchestrator.cli.auth:group", "See which credential a run would use."),

@@ -242,3 +242,5 @@ class BackendInfo:
     default_allowed_egress: list[str]
     auth: Mapping[str, object] = field(default_factory=dict)
     """{link, authenticated, error?} for the asking user; never a value."""
+    capabilities_seen: Mapping[str, object] | None = None
+    """What the bench saw of this CLI version: {cli_version, when, capabilities, timings}; None: it was not tried."""

@@ -14,6 +14,7 @@ from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.line import Line, Waiting
+from orchestrator.runs.probe import Prober
 from orchestrator.runs.state import advance
 from orchestrator.runs.store import StoredRun
 from orchestrator.tasks import TaskOwner
@@ -50,6 +51,7 @@ class Supervisor:
                 await deps.runtime.remove(box.container_id)
         for run_id in await deps.workspaces.stale_control_dirs(unfinished):
             await deps.workspaces.remove_control_dir(run_id)
+        await Prober(deps).sweep()
         for run_id in await deps.relay.granted() - unfinished:
             await deps.relay.revoke(run_id)
         for run in reversed(runs):  # those that had been admitted go to the front again, in their order
@@ -175,6 +177,18 @@ class Supervisor:
     def position(self, run_id: str) -> int | None:
         """How many runs are ahead of a waiting one."""
         return self._line.position(run_id)
+
+    async def leftovers(self) -> list[str]:
+        """What is there without a run that it belongs to: containers, control directories, gateways.  Empty when all
+        is well; what is found is removed at the next start."""
+        deps = self._deps
+        runs = {run.record.run_id for run in await deps.store.unfinished()}
+        boxes = [box.run_id for box in await deps.runtime.find() if box.run_id not in runs]
+        return [
+            *(f"container of {run_id}" for run_id in boxes),
+            *(f"control directory of {run_id}" for run_id in await deps.workspaces.stale_control_dirs(runs)),
+            *(f"gateway of {run_id}" for run_id in sorted(await deps.relay.granted() - runs)),
+        ]
 
     def counts(self) -> dict[str, int]:
         """How many wait and run."""

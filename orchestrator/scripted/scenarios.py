@@ -56,6 +56,13 @@ def play(scenario: str, conversation: Conversation) -> Sequence[Step]:
     return steps
 
 
+def spoken(scenario: str) -> str:
+    """All the text of a scenario's first answer; empty for a name that is none."""
+    script = SCENARIOS.get(scenario)
+    steps = script(Conversation(prompts=("Hello.",))) if script is not None else ()
+    return "".join(step.text for step in steps if isinstance(step, Text))
+
+
 def _opening(script: Script) -> Sequence[Step]:
     return script(Conversation(prompts=("RUN: true",)))
 
