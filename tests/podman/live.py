@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -163,6 +164,7 @@ async def live_service(root: Path, base_url: str, **config: Any) -> AsyncIterato
         if service._process is not None and service._process.returncode is None:
             await service.terminate()
         await service._close_session()
+        shutil.rmtree(service.runtime, ignore_errors=True)
 
 
 async def eventually(holds: Callable[[], bool], *, seconds: float = 30) -> None:
