@@ -107,7 +107,10 @@ async def _assemble(
     """Everything below the API, started; what must be let go of is on ``stack``."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
     enabled = [name for name, backend in config.external_agent.backends.items() if backend.enabled]
-    adapters = load_adapters(enabled if config.external_agent.enabled else [])
+    adapters = load_adapters(
+        enabled if config.external_agent.enabled else [],
+        oneshot=[name for name, backend in config.external_agent.backends.items() if backend.oneshot],
+    )
     database = Database(paths.database)
     stack.push_async_callback(database.aclose)
     await database.open()

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 from uuid import UUID
 
 from adapters.gemini.oneshot import read_oneshot
 from adapters.gemini.parser import GeminiParser
-from orchestrator.contract.adapter import BaseAdapter, Capabilities, GatewayRoute, StreamParser, collect_result
+from orchestrator.contract.adapter import (
+    AgentAdapter,
+    BaseAdapter,
+    Capabilities,
+    GatewayRoute,
+    StreamParser,
+    collect_result,
+)
 from orchestrator.contract.bridge import OneshotBridge
 from orchestrator.contract.types import AgentResult, Credentials
 from orchestrator.errors import InvalidRequestError
@@ -98,7 +105,7 @@ class GeminiOneshotAdapter(GeminiAdapter):
 
     supports_resume = False
     supports_stream_json = False
-    prompt_in_argv: ClassVar[bool] = True
+    prompt_in_argv = True
     capabilities = Capabilities(streaming=False)
 
     def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:
@@ -111,7 +118,7 @@ class GeminiOneshotAdapter(GeminiAdapter):
 
     def parser(self) -> StreamParser:
         """Reads the output as a whole, at its end."""
-        return OneshotBridge(self)
+        return OneshotBridge(cast("AgentAdapter", self))
 
     def parse_oneshot(self, stdout: str, stderr: str, rc: int) -> AgentResult:
         """Plain text, or the one object of ``--output-format json``."""
@@ -121,6 +128,9 @@ class GeminiOneshotAdapter(GeminiAdapter):
         """There is none."""
         del evt
         return None
+
+
+GeminiAdapter.oneshot = GeminiOneshotAdapter
 
 
 def _checked_session_id(session_id: str) -> str:

@@ -1,7 +1,8 @@
-"""From what the Gemini CLI prints without a stream to a result: plain text, or one object (``--output-format json``)."""
+"""From what the Gemini CLI prints without a stream (plain text, or ``--output-format json``) to a result."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from adapters.gemini.failures import Failure, message_of, reason_of
@@ -10,7 +11,8 @@ from orchestrator.contract.types import AgentResult
 
 MEMBERS = frozenset({"response", "error", "stats", "session_id", "warnings"})
 """What the object of ``--output-format json`` may have."""
-_NOISE = ("Warning: ", "YOLO mode is enabled", "Ripgrep is not available")
+_NOISE = ("Warning: ", "YOLO mode is enabled", "Ripgrep is not available", "at ")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def read_oneshot(stdout: str, stderr: str, rc: int) -> AgentResult:
@@ -40,8 +42,8 @@ def read_oneshot(stdout: str, stderr: str, rc: int) -> AgentResult:
 
 
 def words(stderr: str) -> str:
-    """What stderr says, without what it always says."""
-    lines = (line.strip() for line in stderr.splitlines())
+    """What stderr says, without what it always says, and without stack traces."""
+    lines = (line.strip() for line in _COLOUR.sub("", stderr).splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(_NOISE))
 
 

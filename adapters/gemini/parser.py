@@ -123,7 +123,8 @@ class GeminiParser(JsonLinesParser):
 
     def _tool_result(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
         """A command's exit code is nowhere: its failing is no error here, only that of a tool itself is one."""
-        call_id, status, output, error = whole(obj["tool_id"]), whole(obj["status"]), obj.get("output"), obj.get("error")
+        call_id, status = whole(obj["tool_id"]), whole(obj["status"])
+        output, error = obj.get("output"), obj.get("error")
         if call_id not in self._calls:
             raise ValueError("the result of a call that was never made")
         if output is None and isinstance(error, dict):
@@ -143,12 +144,11 @@ class GeminiParser(JsonLinesParser):
         if status != "success":
             self._result = obj
             return ()
-        duration = stats.get("duration_ms") if isinstance(stats, dict) else None
         return [
             Completed(
                 final_text=self._told.join(),
                 tokens=_tokens(stats) or Tokens(input=0, output=0),
-                duration_ms=round(duration) if _is_number(duration) else 0,
+                duration_ms=_count(stats, "duration_ms"),
                 stop_reason=self._stop,
             )
         ]
@@ -186,14 +186,12 @@ def _tokens(stats: Any) -> Tokens | None:
     """``input_tokens`` has the cached ones in it, ``input`` has not; what is missing in the sum are thoughts."""
     if not isinstance(stats, dict):
         return None
-    names = ("total_tokens", "input_tokens", "output_tokens", "cached")
-    count = {name: stats[name] if _is_number(stats.get(name)) and stats[name] >= 0 else 0 for name in names}
-    prompt, output, cached = round(count["input_tokens"]), round(count["output_tokens"]), round(count["cached"])
+    prompt, output, cached = _count(stats, "input_tokens"), _count(stats, "output_tokens"), _count(stats, "cached")
     return Tokens(
         input=max(0, prompt - cached),
         output=output,
         cache_read=cached,
-        reasoning=max(0, round(count["total_tokens"]) - prompt - output),
+        reasoning=max(0, _count(stats, "total_tokens") - prompt - output),
     )
 
 
@@ -203,6 +201,7 @@ def whole(value: Any) -> str:
     return value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
+def _count(stats: Any, name: str) -> int:
+    """A count that may be missing, and that nothing else depends on."""
+    value = stats.get(name) if isinstance(stats, dict) else None
+    return max(0, round(value)) if isinstance(value, int | float) and not isinstance(value, bool) else 0

@@ -22,16 +22,19 @@ DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
         ("Bash", lambda args, _: {"command": args["command"], "description": "Run a command"}),
         ("exec_command", lambda args, _: {"cmd": args["command"]}),
         ("exec", codex_tools.run),
+        ("run_shell_command", lambda args, _: {"command": args["command"], "description": "Run a command"}),
     ],
     "read": [
         ("Read", lambda args, path: {"file_path": path(args["path"])}),
         ("exec_command", codex_tools.read_command),
         ("exec", codex_tools.read),
+        ("read_file", lambda args, path: {"file_path": path(args["path"])}),
     ],
     "write": [
         ("Write", lambda args, path: {"file_path": path(args["path"]), "content": args["content"]}),
         ("apply_patch", codex_tools.write_patch),
         ("exec", codex_tools.write),
+        ("write_file", lambda args, path: {"file_path": path(args["path"]), "content": args["content"]}),
     ],
     "edit": [
         (
@@ -45,6 +48,15 @@ DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
         ),
         ("apply_patch", codex_tools.edit_patch),
         ("exec", codex_tools.edit),
+        (
+            "replace",
+            lambda args, path: {
+                "file_path": path(args["path"]),
+                "old_string": args["old"],
+                "new_string": args["new"],
+                "instruction": "Change the text",
+            },
+        ),
     ],
     "agent": [
         (
