@@ -13,6 +13,8 @@ HTTP_STATUSES = (400, 401, 403, 404, 408, 413, 429, 499, 500, 502, 503, 504, 529
 _OF_EXIT_CODE = {status & 0xFF: status for status in HTTP_STATUSES}
 """The CLI ends with the HTTP status of the failed request, of which eight bits are left."""
 
+_ERROR_OBJECT = re.compile(r'\{\s*"error"\s*:')
+_STATUS = re.compile(r"\bstatus: ([45]\d\d)\b")
 _RESUME = re.compile(r"error resuming session|invalid session identifier|no previous sessions", re.IGNORECASE)
 _REFUSED = re.compile(
     r"API_KEY_INVALID|api key (not valid|expired|not found)|UNAUTHENTICATED|PERMISSION_DENIED|reported as leaked",
@@ -22,6 +24,7 @@ _CREDIT = re.compile(r"credits? (are|is) depleted|INSUFFICIENT_\w*CREDITS|billin
                      r"|prepay(ment)? credits", re.IGNORECASE)  # fmt: skip
 _LIMIT = re.compile(r"RESOURCE_EXHAUSTED|exceeded your current quota|exhausted your (daily quota|capacity)"
                     r"|to increase your limits|rate.?limit|too many requests", re.IGNORECASE)  # fmt: skip
+_NO_MODEL = re.compile(r"NOT_FOUND|model not found|is not found for API version", re.IGNORECASE)
 _PROVIDER = re.compile(
     r"UNAVAILABLE|overloaded|fetch failed|terminated|socket|ECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|premature close"
     r"|incomplete json|without a finish reason|empty response|internal error|timed? ?out", re.IGNORECASE)  # fmt: skip
@@ -38,7 +41,11 @@ class Failure:
     def status(self) -> int | None:
         """The provider's HTTP status: told in the words, else in the exit code."""
         code = api_error(self.text).get("code")
-        return code if isinstance(code, int) else _OF_EXIT_CODE.get(-1 if self.exit_code is None else self.exit_code)
+        if isinstance(code, int):
+            return code
+        if told := _STATUS.search(self.text):
+            return int(told.group(1))
+        return _OF_EXIT_CODE.get(-1 if self.exit_code is None else self.exit_code)
 
     @property
     def said(self) -> str:
@@ -49,16 +56,15 @@ class Failure:
 
 
 def api_error(text: str) -> dict[str, Any]:
-    """The provider's error object inside ``[API Error: {…}]``, the innermost one; empty when there is none."""
+    """The provider's error object somewhere in ``text``, the innermost one; empty when there is none."""
     found: dict[str, Any] = {}
     for _ in range(3):  # errors come wrapped in errors, as text
-        start, end = text.find("{"), text.rfind("}")
+        start = _ERROR_OBJECT.search(text)
         try:
-            body = json.loads(text[start : end + 1]) if start >= 0 else None
+            body = json.JSONDecoder().raw_decode(text, start.start())[0] if start else {}
         except (ValueError, RecursionError):
             break
-        inner = body.get("error") if isinstance(body, dict) else None
-        if not isinstance(inner, dict):
+        if not isinstance(inner := body.get("error"), dict):
             break
         found = {**found, **inner}
         text = str(inner.get("message", ""))
@@ -108,7 +114,7 @@ def message_of(reason: ErrorReason, failure: Failure) -> str:
     missing = "The model does not exist or this key may not use it: set GEMINI_MODEL in the backend's extra_env."
     advice = (
         _ADVICE.get(reason)
-        or (missing if failure.status == 404 else None)
+        or (missing if failure.status == 404 or _NO_MODEL.search(failure.text) else None)
         or _EXITS.get(-1 if failure.exit_code is None else failure.exit_code)
         or "Gemini CLI could not finish the run."
     )

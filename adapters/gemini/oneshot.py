@@ -11,6 +11,8 @@ from orchestrator.contract.types import AgentResult
 
 MEMBERS = frozenset({"response", "error", "stats", "session_id", "warnings"})
 """What the object of ``--output-format json`` may have."""
+_BROKEN = re.compile(r"^\[ERROR\] ((?:Model|The model|Invalid stream)\b.*)$", re.MULTILINE)
+"""How the CLI says, with exit code 0, that the text it has printed is no whole answer."""
 _NOISE = ("Warning: ", "YOLO mode is enabled", "Ripgrep is not available", "at ")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -25,6 +27,8 @@ def read_oneshot(stdout: str, stderr: str, rc: int) -> AgentResult:
     told = answer if answer is not None else _object(stderr) if rc else None
     error = told.get("error") if told else None
     text = stdout.strip() if answer is None else _string(answer.get("response")).strip()
+    if answer is None and error is None and (broken := _BROKEN.search(stderr)):
+        error = broken.group(1)
     tokens = _tokens(told.get("stats")) if told else {}
     if rc == 0 and error is None and text:
         return AgentResult(final_text=text, is_error=False, tokens=tokens)
