@@ -13,6 +13,7 @@ MEMBERS = frozenset({"response", "error", "stats", "session_id", "warnings"})
 """What the object of ``--output-format json`` may have."""
 _BROKEN = re.compile(r"^\[ERROR\] ((?:Model|The model|Invalid stream)\b.*)$", re.MULTILINE)
 """How the CLI says, with exit code 0, that the text it has printed is no whole answer."""
+_OPENING = re.compile(r'\{\s*"(?:session_id|response)":')
 _NOISE = ("Warning: ", "YOLO mode is enabled", "Ripgrep is not available", "at ")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -30,6 +31,8 @@ def read_oneshot(stdout: str, stderr: str, rc: int) -> AgentResult:
     if answer is None and error is None and (broken := _BROKEN.search(stderr)):
         error = broken.group(1)
     tokens = _tokens(told.get("stats")) if told else {}
+    if answer is None and error is None and _is_torn(text):
+        error = "The CLI's answer has no end."
     if rc == 0 and error is None and text:
         return AgentResult(final_text=text, is_error=False, tokens=tokens)
     message = _string(error.get("message")) if isinstance(error, dict) else _string(error)
@@ -67,6 +70,17 @@ def _object(text: str) -> dict[str, Any] | None:
         return None
     fits = isinstance(value, dict) and value.keys() & {"response", "error"} and value.keys() <= MEMBERS
     return value if fits else None
+
+
+def _is_torn(text: str) -> bool:
+    """Whether ``text`` begins as the CLI's object does, and is no JSON."""
+    if not _OPENING.match(text):
+        return False
+    try:
+        decode(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def _tokens(stats: Any) -> dict[str, int]:
