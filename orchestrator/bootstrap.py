@@ -21,12 +21,14 @@ from images.build import PodmanImageBuilder
 from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.images import ImageBuilder
 from orchestrator.credentials import CredentialChain, TechnicalUser
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
+from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.registry import load_adapters
 from orchestrator.runs.database import Database
@@ -123,6 +125,7 @@ async def _assemble(
         instance=instance,
         oci_runtime=await working_runtime(config=config, paths=paths),
         owned_roots=(paths.state_dir, paths.runtime_dir),
+        service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
     )
     stack.push_async_callback(runtime.aclose)
     await runtime.start()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import secrets
-import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -164,7 +163,8 @@ async def live_service(root: Path, base_url: str, **config: Any) -> AsyncIterato
         if service._process is not None and service._process.returncode is None:
             await service.terminate()
         await service._close_session()
-        shutil.rmtree(service.runtime, ignore_errors=True)
+        # overlayfs leaves directories that only the user namespace's root can remove
+        await podman("unshare", "rm", "-rf", "--", str(service.state), str(service.runtime))
 
 
 async def eventually(holds: Callable[[], bool], *, seconds: float = 30) -> None:
