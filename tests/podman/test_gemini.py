@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -257,3 +258,29 @@ async def test_c9_the_plain_mode_goes_on_by_a_recap(tmp_path: Path, provider: Sc
         assert "Ada" in record["final_text"]
         refused = await service.submit("scenario: 401")
         assert (await service.finished(refused["run_id"]))["error"]["reason"] == "auth_rejected"
+
+
+WATCH = """import fs from"fs";import net from"net";import dns from"dns";import dgram from"dgram"
+const note=(...w)=>fs.appendFileSync("/home/agent/contacts",JSON.stringify(w)+"\\n")
+const wrap=(o,n,f)=>{const was=o[n];o[n]=function(...a){note(n,f(a));return was.apply(this,a)}}
+wrap(net.Socket.prototype,"connect",a=>{const o=Array.isArray(a[0])?a[0][0]:a[0];return[o.host,o.port,o.path]})
+for(const n of["lookup","resolve","resolve4","resolve6"])wrap(dns,n,a=>a[0])
+wrap(dns.promises,"lookup",a=>a[0]);wrap(dgram.Socket.prototype,"send",a=>a.slice(1,5))"""
+
+
+async def test_no_host_is_contacted_but_the_gateway(tmp_path: Path, provider: ScriptedProvider) -> None:
+    """Seen from inside the CLI's own process: every connection and every name that it asks for."""
+    config = {"extra_env": {"NODE_OPTIONS": f"--import=data:text/javascript,{quote(WATCH)}"}}
+    async with live_service(tmp_path, provider.base_url, backend_name="gemini", backend=config) as service:
+        run = await service.submit("scenario: edit")
+        assert (await service.finished(run["run_id"]))["outcome"] == "completed"
+        home = service.state / "subagents" / run["subagent_id"] / "home"
+        contacts = [json.loads(line) for line in (home / "contacts").read_text().splitlines()]
+    assert ["connect", ["127.0.0.1", "8080", None]] in contacts or ["connect", ["127.0.0.1", 8080, None]] in contacts
+    others = [contact for contact in contacts if not {"127.0.0.1", "localhost"} & {str(x) for x in flat(contact)}]
+    assert others == []
+
+
+def flat(value: Any) -> list[Any]:
+    """The leaves of nested lists."""
+    return [leaf for item in value for leaf in flat(item)] if isinstance(value, list) else [value]
