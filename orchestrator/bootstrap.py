@@ -149,7 +149,7 @@ async def _assemble(
             credentials=CredentialChain([TechnicalUser()], config),
         )
     )
-    stack.push_async_callback(lambda: relay.aclose(keep=supervisor.counts()["running"] > 0))
+    stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))
     await relay.start()
     await supervisor.start()
     return Runs(deps, supervisor), supervisor, tokens, journal, instance

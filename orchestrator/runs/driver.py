@@ -50,7 +50,7 @@ class RunDriver:
         self._deps = deps
         self._id = run.record.run_id
         self._tasks = TaskOwner(f"run {self._id[:8]}")
-        self._decoder = LogDecoder(deps.adapters[run.record.backend].parser())
+        self._decoder = LogDecoder(deps.adapters[run.record.backend].parser_for(run.resumed))
         self._watch = LimitsWatch(run.record, self._decoder)
         self._pump = Pump(
             run_id=self._id, decoder=self._decoder, journal=deps.journal,

@@ -29,6 +29,8 @@ from orchestrator.runs.store import StoredRun
 
 ENTRY = "podmentor-entry"
 """First word of every container's command: starts the relays to the control directory's sockets, then the CLI."""
+GATEWAY_URL = f"http://127.0.0.1:{GATEWAY_PORT}"
+"""The gateway as a CLI in its container sees it."""
 GRACE_SECONDS = 120
 """How much longer than the wall clock conmon and the relay let a run live when no service looks after it."""
 
@@ -58,7 +60,8 @@ async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
     limits = record.limits
     spec = SandboxSpec(
         sandbox_id=sandbox_id, run_id=record.run_id, instance=deps.instance, backend=record.backend,
-        image_id=image.image_id, argv=argv_of(run, prompt, adapter, deps), env=env_of(adapter, credential, token),
+        image_id=image.image_id, argv=argv_of(run, prompt, adapter, deps, credential),
+        env=env_of(adapter, credential, token),
         tier=record.tier, workspace=prepared.mount, home=credential.home or prepared.home, control_dir=control_dir,
         log_path=log_path, memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
         pids_max=limits.pids_max, cpus=limits.cpus,
@@ -114,17 +117,18 @@ async def prompt_of(run: StoredRun, adapter: BaseAdapter, deps: Deps) -> str:
     return with_recap(await deps.store.list_runs(wanted), record.query)
 
 
-def argv_of(run: StoredRun, prompt: str, adapter: BaseAdapter, deps: Deps) -> list[str]:
+def argv_of(run: StoredRun, prompt: str, adapter: BaseAdapter, deps: Deps, credential: Resolved) -> list[str]:
     """The container's command."""
     argv = adapter.build_argv(prompt=prompt, session_id=run.backend_session_id, cwd=Path(WORKSPACE_DIR))
     binary = deps.config.external_agent.backends[adapter.name].binary
-    return [ENTRY, binary or argv[0], *argv[1:]]
+    gateway = adapter.gateway_argv(GATEWAY_URL) if credential.api_key is not None else []
+    return [ENTRY, binary or argv[0], *argv[1:], *gateway]
 
 
 def env_of(adapter: BaseAdapter, credential: Resolved, token: str) -> dict[str, str]:
     """The container's environment: the run's token where the CLI expects a key, never the key."""
     home = Path(HOME_DIR)
-    gateway = adapter.gateway_env(f"http://127.0.0.1:{GATEWAY_PORT}") if credential.api_key is not None else {}
+    gateway = adapter.gateway_env(GATEWAY_URL) if credential.api_key is not None else {}
     creds = Credentials(
         api_key=token if credential.api_key is not None else None,
         home=home,

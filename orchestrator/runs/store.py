@@ -9,17 +9,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.contract.adapter import Resumed
 from orchestrator.contract.runs import RunFilter, RunRecord, SubagentRecord, WorkspaceMode
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.events import Tokens
 from orchestrator.runs.clock import now
 from orchestrator.runs.database import Database
 from orchestrator.runs.journal import to_json
 
 _RUN = (
     "SELECT runs.*, subagents.repo, subagents.source_path, subagents.workspace, subagents.backend_session_id,"
-    " sandboxes.image_id, sandboxes.container_id FROM runs JOIN subagents USING (subagent_id)"
+    " sandboxes.image_id, sandboxes.container_id, {earlier} AS earlier FROM runs JOIN subagents USING (subagent_id)"
     " LEFT JOIN sandboxes USING (sandbox_id)"
+)
+_LISTED = _RUN.format(earlier="'[]'")
+_DRIVEN = _RUN.format(
+    earlier="(SELECT json_group_array(json_extract(before.usage, '$.tokens')) FROM runs AS before"
+    " WHERE before.subagent_id = runs.subagent_id AND before.number < runs.number)"
 )
 
 
@@ -33,6 +40,15 @@ class StoredRun:
     container_id: str | None
     token_sha256: str | None
     cancel_requested: bool
+    earlier: Tokens
+    """What the subagent's earlier runs have used together; known where the run is to be driven, not in a list."""
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """The conversation that it continues."""
+        if self.backend_session_id is None:
+            return None
+        return Resumed(session_id=self.backend_session_id, tokens=self.earlier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +125,7 @@ class Store:
         """One run.  Raises NotFoundError."""
 
         def work(connection: sqlite3.Connection) -> StoredRun:
-            row = connection.execute(f"{_RUN} WHERE run_id = ?", (run_id,)).fetchone()
+            row = connection.execute(f"{_DRIVEN} WHERE run_id = ?", (run_id,)).fetchone()
             if row is None:
                 raise NotFoundError(f"there is no run {run_id}")
             return _stored(row)
@@ -120,7 +136,7 @@ class Store:
         """All runs that have not ended, in the order in which they were accepted."""
         return await self._database.call(
             lambda connection: [
-                _stored(row) for row in connection.execute(f"{_RUN} WHERE state != 'finished' ORDER BY number")
+                _stored(row) for row in connection.execute(f"{_DRIVEN} WHERE state != 'finished' ORDER BY number")
             ]
         )
 
@@ -137,7 +153,7 @@ class Store:
         if wanted.before is not None:
             conditions.append("number < (SELECT number FROM runs WHERE run_id = ?)")
             values.append(wanted.before)
-        query = f"{_RUN} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
+        query = f"{_LISTED} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
         return await self._database.call(
             lambda connection: [_stored(row).record for row in connection.execute(query, (*values, wanted.limit))]
         )
@@ -252,4 +268,14 @@ def _stored(row: sqlite3.Row) -> StoredRun:
         container_id=row["container_id"],
         token_sha256=row["token_sha256"],
         cancel_requested=bool(row["cancel_requested"]),
+        earlier=_sum([counts for counts in json.loads(row["earlier"]) if counts]),
     )
+
+
+def _sum(usages: list[dict[str, int]]) -> Tokens:
+    """A count that no run has is not known; the others are sums."""
+    total: dict[str, int] = {"input": 0, "output": 0}
+    for counts in usages:
+        for name, count in counts.items():
+            total[name] = total.get(name, 0) + count
+    return Tokens(**total)
