@@ -1,4 +1,4 @@
-"""How the Gemini CLI is started, what it may reach, and what its login probe says."""
+"""How the Gemini CLI is started, and what it may reach."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
+from tests.podman.images_kit import container, run_to_end
 from tests.podman.live import REAL_KEY, LiveService, eventually, live_service, podman, processes_with
 
 pytestmark = pytest.mark.podman
@@ -284,3 +285,9 @@ async def test_no_host_is_contacted_but_the_gateway(tmp_path: Path, provider: Sc
 def flat(value: Any) -> list[Any]:
     """The leaves of nested lists."""
     return [leaf for item in value for leaf in flat(item)] if isinstance(value, list) else [value]
+
+
+def test_the_image_holds_the_cli_once_and_no_installer() -> None:
+    look = "command -v npm; gemini --version; ls /opt/gemini/node_modules/@google/gemini-cli/bundle/gemini-*.js | wc -l"
+    done = run_to_end(container("localhost/podmentor/gemini:current", "sh", "-c", look))
+    assert done.stdout.split() == ["0.61.0", "1"], done.stderr
