@@ -21,10 +21,13 @@ from images.build import PodmanImageBuilder
 from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.audit import AuditLog
+from orchestrator.bootstrap_vault import credential_chain, enabled_backends, open_vault, with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.images import ImageBuilder
-from orchestrator.credentials import CredentialChain, TechnicalUser
+from orchestrator.credentials import OwnKeys
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
@@ -82,8 +85,15 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
     async with AsyncExitStack() as stack:
         await asyncio.to_thread(make_directories, paths)
         stack.enter_context(owned(paths.lock_file))
-        runs, supervisor, tokens, journal, instance = await _assemble(config, paths, stack)
-        app = create_app(runs=runs, tokens=tokens, config=config, instance=instance, version=version("podmentor"))
+        config = await with_secrets(config, paths)
+        vault = await stack.enter_async_context(open_vault(config, paths))
+        audit = AuditLog(paths.audit_log)
+        credentials = credential_chain(config, vault)
+        runs, supervisor, tokens, journal, instance = await _assemble(config, paths, stack, credentials, audit)
+        app = create_app(
+            runs=runs, tokens=tokens, credentials=credentials, own_keys=OwnKeys(vault, audit, enabled_backends(config)),
+            config=config, instance=instance, version=version("podmentor"),
+        )  # fmt: skip
         servers = await start_servers(
             app,
             host=config.server.host if listen_tcp else None,
@@ -104,15 +114,12 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
 
 
 async def _assemble(
-    config: Config, paths: Paths, stack: AsyncExitStack
+    config: Config, paths: Paths, stack: AsyncExitStack, credentials: Credentialing, audit: AuditLog
 ) -> tuple[Runs, Supervisor, TokenStore, Journal, str]:
     """Everything below the API, started; what must be let go of is on ``stack``."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
-    enabled = [name for name, backend in config.external_agent.backends.items() if backend.enabled]
-    adapters = load_adapters(
-        enabled if config.external_agent.enabled else [],
-        oneshot=[name for name, backend in config.external_agent.backends.items() if backend.oneshot],
-    )
+    oneshot = [name for name, backend in config.external_agent.backends.items() if backend.oneshot]
+    adapters = load_adapters(enabled_backends(config), oneshot=oneshot)
     database = Database(paths.database)
     stack.push_async_callback(database.aclose)
     await database.open()
@@ -146,7 +153,8 @@ async def _assemble(
             relay=relay,
             processes=processes,
             workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
-            credentials=CredentialChain([TechnicalUser()], config),
+            credentials=credentials,
+            audit=audit,
         )
     )
     stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))

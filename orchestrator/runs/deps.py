@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.audit import Audit
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.gateway import Relay
 from orchestrator.contract.sandbox import Runtime
@@ -33,3 +34,4 @@ class Deps:
     processes: ProcessTable
     workspaces: Workspaces
     credentials: Credentialing
+    audit: Audit
