@@ -76,8 +76,8 @@ class OpenCodeAdapter(BaseAdapter):
         key_headers=("authorization",),
         path_prefixes=("/chat/completions", "/models"),
     )
-    capabilities = Capabilities(
-        streaming=True, deltas=True, thinking=True, resume=True, cost=True, mcp=True, byo_subscription=True
+    capabilities = Capabilities(  # the cost is told only when the operator's configuration has prices
+        streaming=True, deltas=True, thinking=True, resume=True, cost=False, mcp=True, byo_subscription=True
     )
 
     def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:
