@@ -23,7 +23,7 @@ from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.images import ImageBuilder
-from orchestrator.credentials import CredentialChain, TechnicalUser
+from orchestrator.credentials import CredentialChain, Homes, Subscription, TechnicalUser
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
@@ -127,6 +127,7 @@ async def _assemble(
     processes = ProcessTable()
     stack.push_async_callback(processes.aclose)
     watcher = await stack.enter_async_context(LogWatcher())
+    homes = Homes(paths.plugin_storage)
     supervisor = Supervisor(
         deps := Deps(
             config=config,
@@ -140,7 +141,8 @@ async def _assemble(
             relay=relay,
             processes=processes,
             workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
-            credentials=CredentialChain([TechnicalUser()], config),
+            credentials=CredentialChain([Subscription(homes), TechnicalUser()], config),
+            homes=homes,
         )
     )
     stack.push_async_callback(lambda: relay.aclose(keep=supervisor.counts()["running"] > 0))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.accounts import SubscriptionHomes
 from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.gateway import Relay
@@ -33,3 +34,4 @@ class Deps:
     processes: ProcessTable
     workspaces: Workspaces
     credentials: Credentialing
+    homes: SubscriptionHomes

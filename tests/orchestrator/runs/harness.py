@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.runs import RunRecord, RunRequest
+from orchestrator.credentials.homes import Homes
 from orchestrator.events import EventRecord
 from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
@@ -54,6 +55,7 @@ class World:
                 config=self.config, paths=self.paths, instance="i", adapters={"echo": EchoAdapter()},
                 store=Store(database), journal=Journal(database), watcher=watcher, processes=processes, runtime=self.runtime,
                 relay=self.relay, workspaces=FakeWorkspaces(self.paths), credentials=self.credentials,
+                homes=Homes(self.paths.plugin_storage),
             )  # fmt: skip
             supervisor = Supervisor(deps)
             await supervisor.start()
