@@ -11,7 +11,7 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -22,13 +22,19 @@ from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.accounts import HomeKey
+from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.images import ImageBuilder
-from orchestrator.credentials import CredentialChain, Homes, Subscription, TechnicalUser
+from orchestrator.contract.types import AuthStatus
+from orchestrator.credentials import CredentialChain, Homes, Subscription, TechnicalUser, probe_with_home
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
-from orchestrator.errors import ConflictError, StorageError
+from orchestrator.errors import ConflictError, StorageError, UnknownBackendError
+from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.registry import load_adapters
+from orchestrator.runs.accounts import Accounts
+from orchestrator.runs.aside import Aside
 from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Journal
@@ -40,7 +46,15 @@ from orchestrator.runs.supervisor import Supervisor
 from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider
 from orchestrator.workspace.prepare import DirectoryWorkspaces
 
-__all__ = ["SAMPLE_FILES", "ServiceHandle", "image_builder", "run_doctor", "running_service", "scripted_provider"]
+__all__ = [
+    "SAMPLE_FILES",
+    "ServiceHandle",
+    "image_builder",
+    "login_sandbox",
+    "run_doctor",
+    "running_service",
+    "scripted_provider",
+]
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +94,10 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
     async with AsyncExitStack() as stack:
         await asyncio.to_thread(make_directories, paths)
         stack.enter_context(owned(paths.lock_file))
-        runs, supervisor, tokens, journal, instance = await _assemble(config, paths, stack)
-        app = create_app(runs=runs, tokens=tokens, config=config, instance=instance, version=version("podmentor"))
+        runs, accounts, supervisor, tokens, journal, instance = await _assemble(config, paths, stack)
+        app = create_app(
+            runs=runs, accounts=accounts, tokens=tokens, config=config, instance=instance, version=version("podmentor")
+        )
         servers = await start_servers(
             app,
             host=config.server.host if listen_tcp else None,
@@ -97,13 +113,14 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         try:
             yield handle
         finally:
+            await accounts.aclose()
             await supervisor.stop(drain=handle.drain)
             journal.close()
 
 
 async def _assemble(
     config: Config, paths: Paths, stack: AsyncExitStack
-) -> tuple[Runs, Supervisor, TokenStore, Journal, str]:
+) -> tuple[Runs, Accounts, Supervisor, TokenStore, Journal, str]:
     """Everything below the API, started; what must be let go of is on ``stack``."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
     enabled = [name for name, backend in config.external_agent.backends.items() if backend.enabled]
@@ -114,15 +131,7 @@ async def _assemble(
     journal, store = Journal(database), Store(database)
     tokens = TokenStore(paths.database, local_token=await asyncio.to_thread(ensure_local_token, paths))
     await stack.enter_async_context(tokens)
-    runtime = PodmanRuntime(
-        config=config.podman,
-        runtime_dir=paths.runtime_dir,
-        instance=instance,
-        oci_runtime=await working_runtime(config=config, paths=paths),
-        owned_roots=(paths.state_dir, paths.runtime_dir),
-    )
-    stack.push_async_callback(runtime.aclose)
-    await runtime.start()
+    runtime = await _runtime(config, paths, instance, stack)
     relay = RelayProcess(runtime_dir=paths.runtime_dir, log_path=paths.state_dir / "relay.log")
     processes = ProcessTable()
     stack.push_async_callback(processes.aclose)
@@ -148,7 +157,71 @@ async def _assemble(
     stack.push_async_callback(lambda: relay.aclose(keep=supervisor.counts()["running"] > 0))
     await relay.start()
     await supervisor.start()
-    return Runs(deps, supervisor), supervisor, tokens, journal, instance
+    runs = Runs(deps, supervisor)
+    aside = _aside(config, paths, runtime, instance)
+
+    async def ask_cli(adapter: BaseAdapter, key: HomeKey) -> AuthStatus:
+        return await probe_with_home(
+            adapter=adapter,
+            plugin_storage=paths.plugin_storage,
+            user_id=key.user_id,
+            backend=key.backend,
+            probe=aside,
+        )
+
+    accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli)
+    await accounts.start()
+    return runs, accounts, supervisor, tokens, journal, instance
+
+
+def _aside(config: Config, paths: Paths, runtime: PodmanRuntime, instance: str) -> Aside:
+    return Aside(
+        runtime=runtime,
+        runtime_dir=paths.runtime_dir,
+        instance=instance,
+        backends=dict(config.external_agent.backends),
+        host_network=config.podman.tier0_network == "host",
+    )
+
+
+async def _runtime(config: Config, paths: Paths, instance: str, stack: AsyncExitStack) -> PodmanRuntime:
+    runtime = PodmanRuntime(
+        config=config.podman,
+        runtime_dir=paths.runtime_dir,
+        instance=instance,
+        oci_runtime=await working_runtime(config=config, paths=paths),
+        owned_roots=(paths.state_dir, paths.runtime_dir),
+    )
+    stack.push_async_callback(runtime.aclose)
+    await runtime.start()
+    return runtime
+
+
+@asynccontextmanager
+async def login_sandbox(
+    config: Config, paths: Paths, *, user_id: str, backend: str, environ: Mapping[str, str]
+) -> AsyncIterator[tuple[list[str], dict[str, str]]]:
+    """A container for a login, for as long as the block lasts: the command that brings a terminal to it, and the
+    environment (a part of ``environ``) of that command.
+
+    No run begins to use the account meanwhile.  Raises UnknownBackendError, InvalidRequestError (no subscriptions, no
+    login, a user id that is no plain name), ConflictError (the account is in use), ImageMissingError, SandboxError.
+    """
+    adapter = load_adapters([backend]).get(backend)
+    if adapter is None:
+        raise UnknownBackendError(f"there is no backend {backend!r}")
+    async with AsyncExitStack() as stack:
+        await asyncio.to_thread(make_directories, paths)
+        home = stack.enter_context(Homes(paths.plugin_storage).logging_in(HomeKey(user_id, backend)))
+        instance = await asyncio.to_thread(instance_id, paths.state_dir)
+        runtime = await _runtime(config, paths, instance, stack)
+        aside = _aside(config, paths, runtime, instance)
+        term = environ.get("TERM", "xterm")
+        container_id = await stack.enter_async_context(aside.login(adapter=adapter, home=home, term=term))
+        oci_runtime = await working_runtime(config=config, paths=paths)
+        choice = ["--runtime", oci_runtime] if oci_runtime is not None else []
+        argv = ["podman", *choice, "start", "--attach", "--interactive", container_id]
+        yield argv, podman_environment(environ)
 
 
 def make_directories(paths: Paths) -> None:

@@ -8,6 +8,7 @@ from aiohttp import web
 from orchestrator.api.identity import Identity
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config
+from orchestrator.contract.accounts import AccountService
 from orchestrator.contract.runs import RunService
 from orchestrator.tasks import TaskOwner
 
@@ -20,6 +21,7 @@ class About:
     version: str
 
 
+ACCOUNTS: Final[web.AppKey[AccountService]] = web.AppKey("accounts")
 RUNS: Final[web.AppKey[RunService]] = web.AppKey("runs")
 TOKENS: Final[web.AppKey[TokenStore]] = web.AppKey("tokens")
 CONFIG: Final[web.AppKey[Config]] = web.AppKey("config")

@@ -11,6 +11,7 @@ from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import FoundSandbox
 from orchestrator.errors import PodmentorError, QueueFullError, ShuttingDownError
 from orchestrator.events import Error, Status
+from orchestrator.runs.aside import ASIDE
 from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
@@ -46,7 +47,7 @@ class Supervisor:
         runs = await deps.store.unfinished()
         unfinished = {run.record.run_id for run in runs}
         for run_id, box in boxes.items():
-            if run_id not in unfinished:
+            if run_id not in unfinished and not (run_id.startswith(ASIDE) and box.state == "running"):
                 log.info("removing the container of the finished run %s", run_id)
                 await deps.runtime.remove(box.container_id)
         for run_id in await deps.workspaces.stale_control_dirs(unfinished):
