@@ -35,7 +35,7 @@ def login(context: CliContext, backend: str, user: str | None) -> None:
             code="invalid_request",
             exit_code=USAGE,
         )
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not has_terminal():
         raise CliError("a login needs a terminal", code="invalid_request", exit_code=USAGE)
     out = consoles.err()
     account = with_service(context, lambda link: _call(link, "POST", backend, user, "/connect"))
@@ -88,6 +88,11 @@ def logout(context: CliContext, backend: str, user: str | None, mode: str | None
 
     account = with_service(context, body)
     click.echo(f"disconnected {clean(account['user_id'])} from {clean(account['backend'])}")
+
+
+def has_terminal() -> bool:
+    """Whether a person can be asked something here."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 async def _call(

@@ -32,6 +32,7 @@ from orchestrator.credentials.byo_subscription import (
 )
 from orchestrator.credentials.nofollow import opened, read_file, remove_at, write_file
 from orchestrator.errors import AuthRequiredError, ConflictError
+from orchestrator.tasks import TaskOwner, finish
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ class Homes:
     def __init__(self, plugin_storage: Path) -> None:
         self._storage = plugin_storage
         self._leases: dict[str, HomeKey] | None = None
+        self._one = asyncio.Lock()
+        self._tasks = TaskOwner("homes")
 
     async def usable(self, key: HomeKey) -> Path | None:
         """See the Protocol."""
@@ -56,20 +59,12 @@ class Homes:
 
     async def enter(self, run_id: str, key: HomeKey, files: Sequence[str]) -> Path:
         """See the Protocol."""
-        leases = await self._known()
-        home = await asyncio.to_thread(self._enter, run_id, key, files)
-        leases[run_id] = key
-        return home
+        # To its end, even for a run that is cancelled meanwhile: its ``leave`` comes after it.
+        return await finish(self._begin(run_id, key, files), owner=self._tasks, name="enter")
 
     async def leave(self, run_id: str) -> list[str]:
         """See the Protocol."""
-        leases = await self._known()
-        key = leases.get(run_id)
-        if key is None:
-            return []
-        restored = await asyncio.to_thread(self._leave, run_id, key)
-        leases.pop(run_id, None)
-        return restored
+        return await finish(self._end(run_id), owner=self._tasks, name="leave")
 
     async def leases(self) -> Mapping[str, HomeKey]:
         """See the Protocol."""
@@ -85,9 +80,10 @@ class Homes:
 
     async def remove(self, key: HomeKey) -> None:
         """See the Protocol."""
-        if key in (await self._known()).values():
-            raise ConflictError("a run is using this account")
-        await asyncio.to_thread(self._remove, key)
+        async with self._one:
+            if key in (await self._known()).values():
+                raise ConflictError("a run is using this account")
+            await asyncio.to_thread(self._remove, key)
 
     @contextmanager
     def logging_in(self, key: HomeKey) -> Iterator[Path]:
@@ -101,7 +97,21 @@ class Homes:
                 raise ConflictError(f"the run {running[0]} is using this account: wait for its end, or cancel it")
             yield home
 
-    # --- in a thread ------------------------------------------------------------------------------------------------
+    async def _begin(self, run_id: str, key: HomeKey, files: Sequence[str]) -> Path:
+        async with self._one:
+            leases = await self._known()
+            home = await asyncio.to_thread(self._enter, run_id, key, files)
+            leases[run_id] = key
+            return home
+
+    async def _end(self, run_id: str) -> list[str]:
+        async with self._one:
+            leases = await self._known()
+            if (key := leases.get(run_id)) is None:
+                return []
+            restored = await asyncio.to_thread(self._leave, run_id, key)
+            del leases[run_id]
+            return restored
 
     async def _known(self) -> dict[str, HomeKey]:
         if self._leases is None:
@@ -109,6 +119,8 @@ class Homes:
             if self._leases is None:
                 self._leases = found
         return self._leases
+
+    # --- in a thread ------------------------------------------------------------------------------------------------
 
     def _notes(self, key: HomeKey) -> Path:
         return self._storage / _NOTES / key.user_id / key.backend

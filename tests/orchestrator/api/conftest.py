@@ -14,6 +14,7 @@ from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.config.models import Config, Paths
+from tests.fakes.account_service import FakeAccounts
 from tests.fakes.run_service import FakeRunService
 from tests.orchestrator.api.harness import Api
 
@@ -38,12 +39,15 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             tokens = await stack.enter_async_context(TokenStore(paths.database, local_token=local))
             config = Config.model_validate({"server": server or {}})
             runs = FakeRunService()
-            app = create_app(runs=runs, tokens=tokens, config=config, instance="i-1", version="1.2.3", **settings)
+            accounts = FakeAccounts()
+            app = create_app(
+                runs=runs, accounts=accounts, tokens=tokens, config=config, instance="i-1", version="1.2.3", **settings
+            )
             servers = await start_servers(app, host="127.0.0.1", port=0, unix_socket=paths.api_socket)
             stack.push_async_callback(servers.aclose)
             session = await stack.enter_async_context(aiohttp.ClientSession())
             api = Api(
-                runs=runs, tokens=tokens, config=config, servers=servers, session=session, directory=tmp_path
+                runs=runs, accounts=accounts, tokens=tokens, config=config, servers=servers, session=session, directory=tmp_path
             )  # fmt: skip
             api.token["local"] = local
             for name, role in (("alice", "user"), ("bob", "user"), ("svc", "service"), ("root", "admin")):

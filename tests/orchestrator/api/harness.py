@@ -14,6 +14,7 @@ from orchestrator.api.routes import ROUTES
 from orchestrator.api.server import RunningServers
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config
+from tests.fakes.account_service import FakeAccounts
 from tests.fakes.run_service import FakeRunService
 
 SPEC: dict[str, Any] = json.loads(json.dumps(build_spec(ROUTES, version="1.2.3")))
@@ -47,6 +48,7 @@ class Api:
     """The running service and tokens for it."""
 
     runs: FakeRunService
+    accounts: FakeAccounts
     tokens: TokenStore
     config: Config
     servers: RunningServers

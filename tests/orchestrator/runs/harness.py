@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.runs import RunRecord, RunRequest
 from orchestrator.credentials.homes import Homes
 from orchestrator.events import EventRecord
@@ -39,7 +40,8 @@ class World:
         self.config = Config.model_validate({"external_agent": {"backends": {"echo": {}}}, **config})
         self.runtime = FakeRuntime()
         self.relay = FakeRelay()
-        self.credentials = FakeCredentials()
+        self.credentials: Credentialing = FakeCredentials()
+        self.adapter = EchoAdapter()
 
     @asynccontextmanager
     async def service(self, *, drain: bool = False) -> AsyncIterator[Service]:
@@ -52,7 +54,7 @@ class World:
             processes = ProcessTable()
             stack.push_async_callback(processes.aclose)
             deps = Deps(
-                config=self.config, paths=self.paths, instance="i", adapters={"echo": EchoAdapter()},
+                config=self.config, paths=self.paths, instance="i", adapters={"echo": self.adapter},
                 store=Store(database), journal=Journal(database), watcher=watcher, processes=processes, runtime=self.runtime,
                 relay=self.relay, workspaces=FakeWorkspaces(self.paths), credentials=self.credentials,
                 homes=Homes(self.paths.plugin_storage),

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.contract.runs import LimitsRequest
 from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError
 from orchestrator.runs import limits_watch
+from tests.fakes.credentials import FakeCredentials
 from tests.orchestrator.runs.harness import USER, World, answer, shape
 
 WHOLE = ["status:queued", "status:starting", "status:running", "session_started", "message_delta", "completed"]
@@ -82,7 +83,7 @@ async def test_a_session_in_which_nothing_was_said_is_not_resumed(world: World) 
 
 
 async def test_without_a_credential_nothing_is_spawned(world: World) -> None:
-    world.credentials.api_key = None
+    world.credentials = FakeCredentials(api_key=None)
     async with world.service() as service:
         run = await service.submit()
         record = await service.finished(run.run_id)
