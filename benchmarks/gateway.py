@@ -1,6 +1,6 @@
 """What the gateway costs: its added latency and its throughput, against a bare ``socat`` in the same place.
 
-    python benchmarks/gateway.py [--requests N] [--mebibytes N] [--rounds N]
+    scripts/benchmark gateway [--requests N] [--mebibytes N] [--rounds N]
 
 Client, provider and relay are processes of their own on this machine, and both ways are measured in turns within one
 run, so the ratios say more than the absolute figures.  Needs ``socat``.
@@ -92,7 +92,7 @@ async def measure(directory: Path, port: int, args: argparse.Namespace) -> None:
     socat = await asyncio.create_subprocess_exec(
         "socat", f"UNIX-LISTEN:{sockets['socat']},fork,unlink-early", f"TCP:127.0.0.1:{port}"
     )
-    while not sockets["socat"].exists():  # noqa: ASYNC110  # socat has no other way to say that it is ready
+    while not sockets["socat"].exists():  # socat has no other way to say that it is ready
         await asyncio.sleep(0.01)
     first: dict[str, list[float]] = {way: [] for way in sockets}
     speed: dict[str, list[float]] = {way: [] for way in sockets}

@@ -11,7 +11,7 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -21,6 +21,7 @@ from images.build import PodmanImageBuilder
 from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.adapter import BaseAdapter
@@ -191,6 +192,7 @@ async def _runtime(config: Config, paths: Paths, instance: str, stack: AsyncExit
         instance=instance,
         oci_runtime=await working_runtime(config=config, paths=paths),
         owned_roots=(paths.state_dir, paths.runtime_dir),
+        service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
     )
     stack.push_async_callback(runtime.aclose)
     await runtime.start()
@@ -199,10 +201,10 @@ async def _runtime(config: Config, paths: Paths, instance: str, stack: AsyncExit
 
 @asynccontextmanager
 async def login_sandbox(
-    config: Config, paths: Paths, *, user_id: str, backend: str, environ: Mapping[str, str]
+    config: Config, paths: Paths, *, user_id: str, backend: str
 ) -> AsyncIterator[tuple[list[str], dict[str, str]]]:
     """A container for a login, for as long as the block lasts: the command that brings a terminal to it, and the
-    environment (a part of ``environ``) of that command.
+    environment of that command.
 
     No run begins to use the account meanwhile.  Raises UnknownBackendError, InvalidRequestError (no subscriptions, no
     login, a user id that is no plain name), ConflictError (the account is in use), ImageMissingError, SandboxError.
@@ -216,12 +218,12 @@ async def login_sandbox(
         instance = await asyncio.to_thread(instance_id, paths.state_dir)
         runtime = await _runtime(config, paths, instance, stack)
         aside = _aside(config, paths, runtime, instance)
-        term = environ.get("TERM", "xterm")
+        term = process_environment().get("TERM", "xterm")
         container_id = await stack.enter_async_context(aside.login(adapter=adapter, home=home, term=term))
         oci_runtime = await working_runtime(config=config, paths=paths)
         choice = ["--runtime", oci_runtime] if oci_runtime is not None else []
         argv = ["podman", *choice, "start", "--attach", "--interactive", container_id]
-        yield argv, podman_environment(environ)
+        yield argv, podman_environment(process_environment())
 
 
 def make_directories(paths: Paths) -> None:

@@ -21,11 +21,11 @@ class TaskOwner:
         self._name = name
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Start ``coro`` as a task of this owner."""
+    def spawn(self, coro: Coroutine[Any, Any, T], *, name: str, awaited: bool = False) -> asyncio.Task[T]:
+        """Start ``coro`` as a task of this owner.  ``awaited``: somebody takes its result, and so its exception."""
         task = asyncio.create_task(coro, name=f"{self._name}:{name}")
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard if awaited else self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -52,8 +52,3 @@ class TaskOwner:
             _, pending = await asyncio.wait(tasks, timeout=grace)
             for task in pending:
                 log.error("task %s did not end within %.0f s of its cancellation", task.get_name(), grace)
-
-
-async def finish(coro: Coroutine[Any, Any, T], *, owner: TaskOwner, name: str) -> T:
-    """Run ``coro`` to its end even when the caller is cancelled meanwhile (clean-up that must not be cut in half)."""
-    return await asyncio.shield(owner.spawn(coro, name=name))

@@ -1,7 +1,6 @@
 """``podmentor login`` and ``podmentor logout``: a user's own subscription, by the CLI's own login."""
 
 import asyncio
-import os
 import signal
 import sys
 from typing import Any
@@ -106,9 +105,10 @@ async def _at_the_terminal(context: CliContext, account: dict[str, Any]) -> int:
     """The login itself; its exit code.  While it has the terminal, Ctrl-C is its own business."""
     from orchestrator.bootstrap import login_sandbox
 
-    async with login_sandbox(
-        context.config, context.paths, user_id=account["user_id"], backend=account["backend"], environ=os.environ
-    ) as (argv, env):
+    async with login_sandbox(context.config, context.paths, user_id=account["user_id"], backend=account["backend"]) as (
+        argv,
+        env,
+    ):
         before = signal.signal(signal.SIGINT, lambda *_: None)  # ignored, it would be so in the child too
         try:
             process = await asyncio.create_subprocess_exec(*argv, env=env)

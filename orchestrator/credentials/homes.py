@@ -32,7 +32,7 @@ from orchestrator.credentials.byo_subscription import (
 )
 from orchestrator.credentials.nofollow import opened, read_file, remove_at, write_file
 from orchestrator.errors import AuthRequiredError, ConflictError
-from orchestrator.tasks import TaskOwner, finish
+from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +60,11 @@ class Homes:
     async def enter(self, run_id: str, key: HomeKey, files: Sequence[str]) -> Path:
         """See the Protocol."""
         # To its end, even for a run that is cancelled meanwhile: its ``leave`` comes after it.
-        return await finish(self._begin(run_id, key, files), owner=self._tasks, name="enter")
+        return await asyncio.shield(self._tasks.spawn(self._begin(run_id, key, files), name="enter", awaited=True))
 
     async def leave(self, run_id: str) -> list[str]:
         """See the Protocol."""
-        return await finish(self._end(run_id), owner=self._tasks, name="leave")
+        return await asyncio.shield(self._tasks.spawn(self._end(run_id), name="leave", awaited=True))
 
     async def leases(self) -> Mapping[str, HomeKey]:
         """See the Protocol."""

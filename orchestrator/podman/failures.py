@@ -29,13 +29,17 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _OCI = re.compile(r"(?:runc|crun|youki|kata-runtime|runsc): |.*(?:^|: )OCI (?:runtime|permission denied|not found)\b")
 
 _GONE = re.compile(r"(?:(?:no container with (?:name or )?ID .*|[^:]*): )?no such container")
-_IMAGE = re.compile(r"(?:failed to find image )?\S+: (?:\S+: )?(?:image not known|no such image)")
+_IMAGE = re.compile(r"(?:(?:failed to find image|no such image:) )?\S+: (?:\S+: )?image not known")
 _TRANSIENT: Final = (
     # Seen in about 2 % of creates at high concurrency although the ids are all there.
     re.compile(r"keep-id requires additional UIDs or GIDs defined in /etc/subuid .*"),
     re.compile(r"(?:.*: )?database is locked(?: \(\d+\))?(?: \(SQLITE_BUSY\))?"),
     re.compile(r"(?:.*: )?container state improper(?:: [a-z]+)?"),
     re.compile(r"(?:.*: )?(?:container [0-9a-f]{12,64} is (?:already )?being removed|removal already in progress)"),
+    # 5.x, removing a container whose conmon was killed: the next try finds it ended.
+    re.compile(
+        r"(?:.*: )?container [0-9a-f]{64} conmon exited prematurely, exit code could not be retrieved: .{0,40}error"
+    ),
 )
 _HELP: Final = (
     (

@@ -8,6 +8,7 @@ from orchestrator.config.models import PLAIN_NAME
 from orchestrator.contract.sandbox import IMAGE_REPOSITORY, LABEL_RUN, LABEL_SANDBOX, FoundSandbox, ImageRef
 from orchestrator.errors import ImageMissingError, RuntimeUnavailableError
 from orchestrator.podman.client import LibpodClient
+from orchestrator.podman.spec import AGENT_GID, AGENT_UID
 from orchestrator.podman.state import ContainerState, found_sandbox, image_ref
 from orchestrator.podman.transport import object_body
 
@@ -19,6 +20,30 @@ async def container_state(client: LibpodClient, container_id: str) -> ContainerS
             reply = await client.once("GET", f"/containers/{container_id}/json")
             return await asyncio.to_thread(ContainerState.of, object_body(reply, "the container"))
     raise RuntimeUnavailableError("Podman was not asked")  # the loop above returns or raises
+
+
+async def ids_mapped(client: LibpodClient, container_id: str) -> bool:
+    """Whether root and the agent's user exist in the container's user namespace.
+
+    When many containers are created at once, Podman now and then fails to read the subordinate ids.  4.3 then refuses;
+    5.x goes on, and has made a container that cannot be started.
+    """
+    reply = await client.call("GET", f"/containers/{container_id}/json")
+    host = object_body(reply, "the container").get("HostConfig") or {}
+    mappings = host.get("IDMappings")
+    if not isinstance(mappings, dict):
+        return True
+    wanted = ((mappings.get("UidMap"), AGENT_UID), (mappings.get("GidMap"), AGENT_GID))
+    return all(_maps(ranges or [], 0) and _maps(ranges or [], agent) for ranges, agent in wanted)
+
+
+def _maps(ranges: list[str], number: int) -> bool:
+    """``ranges``: first id inside, first id outside, count."""
+    for text in ranges:
+        first, _, count = map(int, text.split(":"))
+        if first <= number < first + count:
+            return True
+    return False
 
 
 async def sandboxes(client: LibpodClient, label: str) -> list[FoundSandbox]:

@@ -6,7 +6,7 @@ import os
 import signal as signals
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from podman.api.path_utils import get_runtime_dir
 from tenacity.wait import wait_base
@@ -14,7 +14,6 @@ from tenacity.wait import wait_base
 from orchestrator.config.models import PodmanConfig
 from orchestrator.contract.sandbox import (
     LABEL_INSTANCE,
-    LABEL_SANDBOX,
     FoundSandbox,
     ImageRef,
     Runtime,
@@ -23,14 +22,14 @@ from orchestrator.contract.sandbox import (
     StartedSandbox,
 )
 from orchestrator.errors import (
-    ImageMissingError,
     RuntimeUnavailableError,
     SandboxError,
     SandboxGoneError,
     TransientSandboxError,
 )
 from orchestrator.podman import facts, queries, trees
-from orchestrator.podman.client import LibpodClient, answered
+from orchestrator.podman.client import LibpodClient
+from orchestrator.podman.creating import create_container
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
 from orchestrator.podman.processes import HeldProcess, mounts_mention
 from orchestrator.podman.service import PodmanService
@@ -41,8 +40,6 @@ from orchestrator.podman.unbroken import Unbroken
 
 log = logging.getLogger(__name__)
 
-CREATE_SECONDS: Final = 80.0
-"""The first container of an image copies its layers for the id mapping: 12 to 30 s, when the build has not done it."""
 START_SECONDS: Final = 40.0
 REMOVE_SECONDS: Final = 30.0
 INFO_SECONDS: Final = 45.0
@@ -120,38 +117,9 @@ class PodmanRuntime(Runtime):
 
     async def create(self, spec: SandboxSpec) -> str:
         """Create the container.  Cancelled: the call is finished in the background and what it made is removed."""
-        work = self._create(spec.sandbox_id, create_payload(spec, host=self._host))
+        payload = create_payload(spec, host=self._host)
+        work = create_container(self._client, payload, sandbox_id=spec.sandbox_id, remove=self._remove)
         return await self._work.run_in_slot(work, name="create", discard=self._remove)
-
-    async def _create(self, sandbox_id: str, payload: dict[str, Any]) -> str:
-        name, unsure = payload["name"], False
-        made: str | None = None
-        try:
-            async for attempt in self._client.attempts():
-                with attempt:
-                    number = attempt.retry_state.attempt_number
-                    # A name of its own for each attempt: one that got no answer may have made a container after all.
-                    body = payload if number == 1 else {**payload, "name": f"{name}-{number}"}
-                    try:
-                        reply = await self._client.once("POST", "/containers/create", body=body, timeout=CREATE_SECONDS)
-                    except SandboxError as error:
-                        unsure = unsure or not answered(error)
-                        raise
-                    made = str(object_body(reply, "create").get("Id") or "") or None
-        except ImageMissingError as error:
-            raise ImageMissingError(error.message, image=str(payload["image"])) from None
-        finally:
-            if unsure:
-                await self._sweep(sandbox_id, keep=made)
-        if made is None:
-            raise SandboxError("Podman created no container")
-        return made
-
-    async def _sweep(self, sandbox_id: str, *, keep: str | None) -> None:
-        with contextlib.suppress(SandboxError):
-            for found in await queries.sandboxes(self._client, f"{LABEL_SANDBOX}={sandbox_id}"):
-                if found.container_id != keep:
-                    await self._remove(found.container_id)
 
     async def start_sandbox(self, container_id: str) -> StartedSandbox:
         """Start a created container (never one that has already run).  Cancelled: it is finished, then removed."""

@@ -192,7 +192,7 @@ class PodmanService:
             self._child = await asyncio.create_subprocess_exec(
                 *("setpriv", "--pdeathsig=TERM", "--", *prefix),
                 *(["--runtime", self._oci_runtime] if self._oci_runtime else []),
-                *("system", "service", "--time=0", f"unix://{self._own_socket}"),
+                *("--log-level=error", "system", "service", "--time=0", f"unix://{self._own_socket}"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,  # a file, not a pipe: what conmon inherits must not depend on us
                 stderr=output,

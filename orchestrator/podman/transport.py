@@ -7,7 +7,6 @@ create body, and what it does not know it drops.
 import asyncio
 import contextlib
 import json
-import socket as sockets
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from podman import PodmanClient
+from podman.api.uds import UDSConnection, UDSConnectionPool, UDSSocket
 from requests import exceptions as requests_errors
 
 from orchestrator.errors import RuntimeUnavailableError
@@ -35,6 +35,24 @@ class Reply:
 
     status: int
     body: Any
+
+
+class _Connection(UDSConnection):  # type: ignore[misc]  # podman-py has no types
+    """podman-py's connection leaves its socket open when nobody listens; this one closes it."""
+
+    def connect(self) -> None:
+        socket = UDSSocket(self.uds)
+        try:
+            socket.settimeout(self.timeout)
+            socket.connect()
+        except BaseException:
+            socket.close()
+            raise
+        self.sock = socket
+
+
+class _Pool(UDSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _Connection
 
 
 class Transport:
@@ -73,9 +91,10 @@ class Transport:
     def _client(self, socket: Path) -> Any:
         with self._lock:
             if socket not in self._clients:
-                self._clients[socket] = PodmanClient(
-                    base_url=f"unix://{socket}", version=API_VERSION, max_pool_size=self._workers
-                )
+                client = PodmanClient(base_url=f"unix://{socket}", version=API_VERSION, max_pool_size=self._workers)
+                pools = client.api.get_adapter("http://").poolmanager
+                pools.pool_classes_by_scheme = dict.fromkeys(pools.pool_classes_by_scheme, _Pool)
+                self._clients[socket] = client
             return self._clients[socket]
 
     def _send(
@@ -88,7 +107,6 @@ class Transport:
         timeout: float,
     ) -> Reply:
         try:
-            _knock(socket, timeout)
             api = self._client(socket).api
             if method == "GET":
                 response = api.get(path, params=params, timeout=timeout)
@@ -114,13 +132,6 @@ class Transport:
             with contextlib.suppress(OSError):
                 client.close()
         self._clients.clear()
-
-
-def _knock(path: Path, timeout: float) -> None:
-    """Connect and go.  podman-py leaves its socket open when the connection is refused; this one is closed."""
-    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as knocking:
-        knocking.settimeout(timeout)
-        knocking.connect(str(path))
 
 
 def message_of(text: str) -> str:

@@ -41,6 +41,7 @@ DRAIN_SECONDS = 900.0
 """What the pump has to read the rest of a log."""
 TEARDOWN_SECONDS = 30.0
 
+INTERNAL = Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
 _REASONS: dict[str, ErrorReason] = {"auth_required": "auth_required", "image_missing": "image_missing"}
 
 
@@ -89,7 +90,7 @@ class RunDriver:
             )
         except Exception:
             log.exception("run %s: a bug ended it", self._id)
-            return Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
+            return INTERNAL
         return None
 
     async def _launch(self) -> StartedSandbox | None:
@@ -101,7 +102,8 @@ class RunDriver:
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
-        task = self._tasks.spawn(launching.launch(self._run, self._deps, self._account), name="launch")
+        launch = launching.launch(self._run, self._deps, self._account)
+        task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
         if not task.done():
             task.cancel()
@@ -131,8 +133,11 @@ class RunDriver:
                 if isinstance(state, StartedSandbox):
                     return state
                 self._exit = state
-        tail = self._deps.watcher.tail(self._deps.paths.log_path(self._id), offset=0)
-        await self._drain(tail, self._tasks.spawn(self._pump.run(tail), name="pump"))
+        log_path = self._deps.paths.log_path(self._id)
+        if not await asyncio.to_thread(log_path.exists):
+            return None  # somebody removed it: what the journal has is all there is
+        tail = self._deps.watcher.tail(log_path, offset=0)
+        await self._drain(tail, self._tasks.spawn(self._pump.run(tail), name="pump", awaited=True))
         return None
 
     async def _grant_again(self, token_sha256: str) -> None:
@@ -152,20 +157,20 @@ class RunDriver:
     async def _supervise(self, sandbox: StartedSandbox) -> None:
         """Until the sandbox has ended and its log is in the journal."""
         tail = self._deps.watcher.tail(self._deps.paths.log_path(self._id), offset=0)
-        pump = self._tasks.spawn(self._pump.run(tail), name="pump")
+        pump = self._tasks.spawn(self._pump.run(tail), name="pump", awaited=True)
         by_cgroup = self._deps.runtime.memory_by_cgroup
         self._tasks.spawn(self._watch.measure(sandbox, self._deps.processes, by_cgroup=by_cgroup), name="memory")
-        ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait")
-        await self._first(ended)
+        ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait", awaited=True)
+        await self._first(ended, pump)
         if not ended.done():
             await self._end_sandbox(sandbox, ended)
         self._exit = ended.result() if ended.done() and not ended.cancelled() else SandboxExit(exit_code=None)
         await self._drain(tail, pump)
 
-    async def _first(self, task: asyncio.Task[Any]) -> None:
-        """Until ``task`` is done or the run must stop."""
+    async def _first(self, *tasks: asyncio.Task[Any]) -> None:
+        """Until one of ``tasks`` is done (a pump that ends before its sandbox has crashed) or the run must stop."""
         stop = self._tasks.spawn(self._watch.stop.wait(), name="stop")
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
 
     async def _end_sandbox(self, sandbox: StartedSandbox, ended: asyncio.Task[SandboxExit]) -> None:
@@ -195,8 +200,12 @@ class RunDriver:
     async def _finish(self, failure: Error | None) -> None:
         """Remove what the run had, then write its last event."""
         said = self._decoder.terminal
-        entries = self._pump.closing(None if self._exit is None else self._exit.exit_code)
-        last = entries.pop()
+        try:
+            entries = self._pump.closing(None if self._exit is None else self._exit.exit_code)
+            last = entries.pop()
+        except Exception:
+            log.exception("run %s: a bug in its parser", self._id)
+            entries, last = [], Entry(now(), "orchestrator", said or INTERNAL)
         if not isinstance(said, Completed) and (verdict := failure or self._verdict(said)) is not None:
             last = Entry(now(), "orchestrator", self._with_agents_word(verdict, last.event))
         if self._account is not None and isinstance(last.event, Error) and self._id in await self._deps.homes.leases():

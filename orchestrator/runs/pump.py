@@ -20,6 +20,9 @@ from orchestrator.runs.state import advance
 
 log = logging.getLogger(__name__)
 
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
+"""Seconds between two tries to write to a full disk."""
+
 
 class Pump:
     """One run's way from log to journal.  ``on_progress`` is called after every chunk."""
@@ -61,14 +64,14 @@ class Pump:
 
     async def append(self, entries: Sequence[Entry], update: Mapping[str, object] | None = None) -> None:
         """Append, and try again for as long as it takes when the disk is full: the log still has everything."""
-        pause = 0.5
+        pause = FIRST_PAUSE
         while True:
             try:
                 await self._journal.append(self._run_id, entries, update)
             except StorageError as error:
                 log.warning("run %s: %s; trying again in %.1f s", self._run_id, error.message, pause)
                 await asyncio.sleep(pause)
-                pause = min(5.0, pause * 2)
+                pause = min(LONGEST_PAUSE, pause * 2)
             else:
                 return
 

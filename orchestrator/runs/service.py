@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -146,7 +147,7 @@ class Runs:
         """The run's raw log."""
         await self._own(run_id, user_id)
         path = self._deps.paths.log_path(run_id)
-        if not path.exists():
+        if not await asyncio.to_thread(path.exists):
             raise NotFoundError(f"run {run_id} has no log: its sandbox was never started")
         return path
 

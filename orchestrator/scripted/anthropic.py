@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.scripted.steps import Break, Conversation, Cut, Fail, Pause, Step, Stop, Text, Thinking, ToolCall
 from orchestrator.scripted.tools import resolve
+from orchestrator.scripted.wire import Ask, KeyPlace, Piece, cut
+
+GENERATION: Final = re.compile(r"/v1/messages")
+KEYS: Final[tuple[KeyPlace, ...]] = ("x-api-key", "bearer")
 
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 _CWD = re.compile(r"[Ww]orking directory: (/\S*)")
@@ -23,12 +27,25 @@ _ERRORS = {
     529: ("overloaded_error", "Overloaded"),
 }
 
-Piece = bytes | Pause | Cut
-"""A part of a streamed answer: bytes to send, or something to do at this point."""
+
+def small(method: str, path: str) -> dict[str, Any] | None:
+    """Counting tokens, and the list of models."""
+    if (method, path) == ("POST", "/v1/messages/count_tokens"):
+        return {"input_tokens": 900}
+    if (method, path) == ("GET", "/v1/models"):
+        model = {"type": "model", "id": "scripted", "display_name": "Scripted", "created_at": "2026-01-01T00:00:00Z"}
+        return {"data": [model], "has_more": False, "first_id": "scripted", "last_id": "scripted"}
+    return None
 
 
-def read_conversation(body: dict[str, Any]) -> Conversation:
+def wants_stream(ask: Ask) -> bool:
+    """The body says so."""
+    return ask.body.get("stream") is True
+
+
+def read_conversation(ask: Ask) -> Conversation:
     """The request's conversation.  Raises ValueError when the body is no Messages request."""
+    body = ask.body
     messages = body.get("messages")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise ValueError("messages: a list of messages is needed")
@@ -64,13 +81,13 @@ def error_body(fail: Fail) -> dict[str, Any]:
 
 
 def stream(
-    steps: Sequence[Step], conversation: Conversation, *, model: str, new_id: Callable[[str], str]
+    steps: Sequence[Step], conversation: Conversation, *, ask: Ask, new_id: Callable[[str], str]
 ) -> Iterator[Piece]:
     """The answer as server-sent events.  ``new_id`` makes an id with the given prefix.
 
     Text behind text, with or without a pause between, goes on with the same block.
     """
-    yield _event("message_start", message=_head(new_id("msg_"), model))
+    yield _event("message_start", message=_head(new_id("msg_"), str(ask.body.get("model"))))
     blocks = _Blocks()
     reason = "end_turn"
     for step in steps:
@@ -163,14 +180,14 @@ def _block(
         found = resolve(step, conversation)
         if found is not None:
             name, arguments = found
-            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in _cut(json.dumps(arguments), 24)]
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in cut(json.dumps(arguments), 24)]
             return {"type": "tool_use", "id": new_id("toolu_"), "name": name, "input": {}}, deltas
         step = Text(f"This CLI offers no tool of the kind {step.tool!r}.")
     if isinstance(step, Thinking):
-        deltas = [{"type": "thinking_delta", "thinking": piece} for piece in _cut(step.text, step.size)]
+        deltas = [{"type": "thinking_delta", "thinking": piece} for piece in cut(step.text, step.size)]
         signature = {"type": "signature_delta", "signature": _SIGNATURE}
         return {"type": "thinking", "thinking": "", "signature": ""}, [*deltas, signature]
-    return {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in _cut(step.text, step.size)]
+    return {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in cut(step.text, step.size)]
 
 
 def _event(kind: str, **members: Any) -> bytes:
@@ -199,10 +216,6 @@ def _usage(output: int) -> dict[str, Any]:
         "output_tokens": output,
         "service_tier": "standard",
     }
-
-
-def _cut(text: str, size: int) -> list[str]:
-    return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:

@@ -26,7 +26,8 @@ from orchestrator.scripted.steps import (
 
 ANSWER: Final = "Hello from the scripted provider. There is nothing else to do."
 SIDE_ANSWER: Final = "Scripted title"
-SUBAGENT_PROMPT: Final = "Say hello. (You are the sub-agent.)"
+SUBAGENT_PROMPT: Final = "Say hello. (You are the sub-agent.)\nscenario: delegate"
+"""Names its own scenario, so that the sub-agent's requests play it whatever the default is."""
 _TAG = re.compile(r"^\s*scenario:\s*([\w-]+)\s*$", re.MULTILINE)
 _RUN = re.compile(r"^RUN:[ \t]*(\S.*)$|^RUN:[ \t]*\n(.*)\Z", re.MULTILINE | re.DOTALL)
 _STATUS = re.compile(r"[45]\d\d")

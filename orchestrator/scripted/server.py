@@ -15,16 +15,19 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from orchestrator.scripted import anthropic
 from orchestrator.scripted.gates import Gate
+from orchestrator.scripted.protocols import KEYS, PROTOCOLS, of_request
 from orchestrator.scripted.scenarios import named_in, play
 from orchestrator.scripted.steps import Break, Cut, Fail, Pause
+from orchestrator.scripted.wire import Ask, Piece, WireProtocol, find_key
 
 MAX_BODY = 64 * 1024**2
 CUT_AFTER = 0.2
 """Seconds between the last piece and the end of a connection that is cut."""
-_PATH = re.compile(r"(?:/s/(?P<scenario>[\w-]+))?(?P<route>/v1/(?:messages|messages/count_tokens|models))")
-_SHOWN_HEADERS = ("x-api-key", "authorization", "user-agent", "anthropic-version", "anthropic-beta", "host")
+_PATH = re.compile(r"(?:/s/(?P<scenario>[\w-]+))?(?P<path>/.*)")
+_SHOWN_HEADERS = (
+    "x-api-key", "authorization", "x-goog-api-key", "user-agent", "anthropic-version", "anthropic-beta", "host",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,38 +100,40 @@ class ScriptedProvider:
         await self._gates[gate].hold()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        body = _object(await request.read())
-        key = _key(request)
+        raw = await request.read()
         found = _PATH.fullmatch(request.path)
-        if found is None:
-            self._note(request, key, None, body)
-            return _failed(Fail(404, "there is nothing at this path"))
+        ask = Ask(path=found["path"] if found else "", body=_object(raw))
+        protocol = of_request(request.method, ask.path)
+        key = find_key(request.headers, request.query, protocol.KEYS if protocol else KEYS)
+        if found is None or protocol is None:
+            self._note(request, key, None, ask.body)
+            return _failed(PROTOCOLS[0], Fail(404, "there is nothing at this path"))
         if self._api_key is not None and not hmac.compare_digest((key or "").encode(), self._api_key.encode()):
-            self._note(request, key, None, body)
-            return _failed(Fail(401))
-        if request.method != "POST" or not found["route"].endswith("/messages"):
-            self._note(request, key, None, body)
-            return _small(request, found["route"])
+            self._note(request, key, None, ask.body)
+            return _failed(protocol, Fail(401))
+        if (answer := protocol.small(request.method, ask.path)) is not None:
+            self._note(request, key, None, ask.body)
+            return web.json_response(answer)
         try:
-            conversation = anthropic.read_conversation(body)
+            conversation = protocol.read_conversation(ask)
         except ValueError as error:
-            self._note(request, key, None, body)
-            return _failed(Fail(400, str(error)))
+            self._note(request, key, None, ask.body)
+            return _failed(protocol, Fail(400, str(error)))
         scenario = found["scenario"] or named_in(conversation) or self._scenario
-        self._note(request, key, scenario, body)
+        self._note(request, key, scenario, ask.body)
         steps = play(scenario, conversation)
         if isinstance(steps[0], Fail):
-            return _failed(steps[0])
-        broken = next((step for step in steps if isinstance(step, Break)), None)
-        if broken is not None and not body.get("stream"):
-            return _failed(Fail(529, broken.message))
-        pieces = anthropic.stream(steps, conversation, model=str(body.get("model")), new_id=_new_id)
-        if body.get("stream"):
+            return _failed(protocol, steps[0])
+        pieces = protocol.stream(steps, conversation, ask=ask, new_id=_new_id)
+        if protocol.wants_stream(ask):
             return await self._stream(request, pieces)
-        return await self._whole(request, pieces)
+        broken = next((step for step in steps if isinstance(step, Break)), None)
+        if broken is not None:
+            return _failed(protocol, Fail(529, broken.message))
+        return await self._whole(request, protocol, pieces)
 
-    async def _stream(self, request: web.Request, pieces: Iterator[anthropic.Piece]) -> web.StreamResponse:
-        headers = {"content-type": "text/event-stream", "cache-control": "no-cache", "request-id": _new_id("req_")}
+    async def _stream(self, request: web.Request, pieces: Iterator[Piece]) -> web.StreamResponse:
+        headers = {"content-type": "text/event-stream", "cache-control": "no-cache", **_request_id()}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         try:
@@ -144,15 +149,14 @@ class ScriptedProvider:
             return response  # the CLI went away, as it may
         return response
 
-    async def _whole(self, request: web.Request, pieces: Iterator[anthropic.Piece]) -> web.StreamResponse:
+    async def _whole(self, request: web.Request, protocol: WireProtocol, pieces: Iterator[Piece]) -> web.StreamResponse:
         parts: list[bytes] = []
         for piece in pieces:
             if isinstance(piece, bytes):
                 parts.append(piece)
             elif not await self._at(request, piece):
                 return web.Response()
-        message = anthropic.fold(parts)
-        return web.json_response(message, headers={"request-id": _new_id("req_")})
+        return web.json_response(protocol.fold(parts), headers=_request_id())
 
     async def _at(self, request: web.Request, point: Pause | Cut) -> bool:
         """Do what the script wants here; False when the connection is gone."""
@@ -174,13 +178,6 @@ class ScriptedProvider:
         )
 
 
-def _key(request: web.Request) -> str | None:
-    if key := request.headers.get("x-api-key"):
-        return key
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token if scheme.lower() == "bearer" and token else None
-
-
 def _object(raw: bytes) -> dict[str, Any]:
     try:
         body = json.loads(raw) if raw else {}
@@ -189,21 +186,17 @@ def _object(raw: bytes) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _small(request: web.Request, route: str) -> web.Response:
-    if request.method == "POST" and route.endswith("/count_tokens"):
-        return web.json_response({"input_tokens": 900})
-    if request.method == "GET" and route.endswith("/models"):
-        model = {"type": "model", "id": "scripted", "display_name": "Scripted", "created_at": "2026-01-01T00:00:00Z"}
-        listing = {"data": [model], "has_more": False, "first_id": "scripted", "last_id": "scripted"}
-        return web.json_response(listing)
-    return _failed(Fail(404, "there is nothing at this path"))
-
-
-def _failed(fail: Fail) -> web.Response:
-    headers = {"request-id": _new_id("req_")}
+def _failed(protocol: WireProtocol, fail: Fail) -> web.Response:
+    headers = _request_id()
     if fail.retry_after is not None:
         headers["retry-after"] = str(fail.retry_after)
-    return web.json_response(anthropic.error_body(fail), status=fail.status, headers=headers)
+    return web.json_response(protocol.error_body(fail), status=fail.status, headers=headers)
+
+
+def _request_id() -> dict[str, str]:
+    """Under the names that the providers give it."""
+    name = _new_id("req_")
+    return {"request-id": name, "x-request-id": name}
 
 
 def _new_id(prefix: str) -> str:

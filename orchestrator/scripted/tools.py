@@ -10,7 +10,10 @@ from typing import Any
 
 from orchestrator.scripted.steps import Conversation, ToolCall, ToolKind
 
-Build = Callable[[dict[str, Any], Callable[[str], str]], dict[str, Any]]
+Arguments = dict[str, Any] | str
+"""Of a tool; text for one that takes no JSON."""
+
+Build = Callable[[dict[str, Any], Callable[[str], str]], Arguments]
 """From abstract arguments, and a function that makes a path absolute, to those of the tool."""
 
 DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
@@ -43,7 +46,7 @@ DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
 }
 
 
-def resolve(call: ToolCall, conversation: Conversation) -> tuple[str, dict[str, Any]] | None:
+def resolve(call: ToolCall, conversation: Conversation) -> tuple[str, Arguments] | None:
     """Name and arguments of the tool that does it; None when none is offered."""
     if call.tool == "unknown":
         return "no_such_tool", dict(call.args)

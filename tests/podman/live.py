@@ -25,7 +25,8 @@ START_SECONDS = 60
 class LiveService:
     """`podmentor serve` on its own state; ``start`` may be called again after ``kill`` or ``terminate``."""
 
-    def __init__(self, root: Path, base_url: str, **config: Any) -> None:
+    def __init__(self, root: Path, base_url: str, *, backend_name: str = "claude-code", **config: Any) -> None:
+        self.backend_name = backend_name
         self.state = root / "state"
         self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / f"pmt-{secrets.token_hex(4)}"
         self.config = root / "podmentor.yaml"
@@ -33,7 +34,7 @@ class LiveService:
         self.config.write_text(
             yaml.safe_dump(
                 {
-                    "external_agent": {"default_sandbox_tier": 1, "backends": {"claude-code": backend}},
+                    "external_agent": {"default_sandbox_tier": 1, "backends": {backend_name: backend}},
                     "storage": {"state_dir": str(self.state), "runtime_dir": str(self.runtime)},
                     "server": {"port": 0},
                     **config,
@@ -114,7 +115,7 @@ class LiveService:
             return json.loads(text) if text else None
 
     async def submit(self, query: str, **body: Any) -> dict[str, Any]:
-        answer = await self.call("POST", "/v1/runs", json={"backend": "claude-code", "query": query, **body})
+        answer = await self.call("POST", "/v1/runs", json={"backend": self.backend_name, "query": query, **body})
         assert isinstance(answer, dict)
         return answer
 
@@ -162,6 +163,8 @@ async def live_service(root: Path, base_url: str, **config: Any) -> AsyncIterato
         if service._process is not None and service._process.returncode is None:
             await service.terminate()
         await service._close_session()
+        # overlayfs leaves directories that only the user namespace's root can remove
+        await podman("unshare", "rm", "-rf", "--", str(service.state), str(service.runtime))
 
 
 async def eventually(holds: Callable[[], bool], *, seconds: float = 30) -> None:

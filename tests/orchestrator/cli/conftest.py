@@ -1,4 +1,7 @@
+import logging
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,10 +18,23 @@ from tests.fakes.cli_main import fake_bootstrap
 Invoke = Callable[..., Result]
 
 
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    """The command sets up logging for its process; the tests' process goes on without that."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
 @pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory, with state and sockets beside it (short paths: sockets need them)."""
-    base = tmp_path_factory.mktemp("c")
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current directory, with state and sockets beside it.
+
+    Not pytest's own temporary directory: its path grows with the user's name, and sockets need short ones.
+    """
+    base = Path(tempfile.mkdtemp(prefix="pmc-", dir="/tmp"))
     (base / "cwd").mkdir()
     (base / "r").mkdir(mode=0o700)
     monkeypatch.chdir(base / "cwd")
@@ -28,7 +44,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_STATE_HOME", str(base / "s"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(base / "r"))
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-real")
-    return base
+    yield base
+    monkeypatch.chdir("/")
+    shutil.rmtree(base, ignore_errors=True)
 
 
 @pytest.fixture

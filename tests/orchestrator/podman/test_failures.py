@@ -37,10 +37,17 @@ KEEP_ID = (
             ImageMissingError,
         ),
         (500, f"{'0' * 64}: image not known", ImageMissingError),
+        (404, f"no such image: {'0' * 64}: image not known", ImageMissingError),  # 5.4.2
         (500, "runc: runc create failed: wrong rlimit value: RLIMIT_X: OCI runtime error", SandboxError),
         (500, "statfs /nonexistent: no such file or directory", SandboxError),
         (500, "exit status 1", SandboxError),
-        # known from later versions and from the trackers
+        # seen with Podman 5.4.2
+        (
+            500,
+            f"cannot remove container {ID} as it could not be stopped: container {ID} conmon exited prematurely, exit code could not be retrieved: internal libpod error",
+            TransientSandboxError,
+        ),
+        # known from other versions and from the trackers
         (500, "adding container to database: database is locked", TransientSandboxError),
         (500, "database is locked (5) (SQLITE_BUSY)", TransientSandboxError),
         (

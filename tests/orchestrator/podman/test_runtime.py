@@ -21,7 +21,7 @@ from orchestrator.errors import (
 from orchestrator.podman import runtime as runtime_module
 from orchestrator.podman.runtime import PodmanRuntime
 from tests.fakes.conmon import FakeConmon
-from tests.fakes.libpod import GONE, INFO, Answer, FakeLibpod, Request
+from tests.fakes.libpod import GONE, INFO, Answer, FakeLibpod, Request, Script
 from tests.orchestrator.podman.conftest import MakeRuntime
 from tests.orchestrator.podman.test_spec import SPEC
 
@@ -35,6 +35,7 @@ DELETE = ("DELETE", f"/containers/{CID}")
 LIST = ("GET", "/containers/json")
 BUSY = Answer.error(500, "adding container to database: database is locked")
 LOST = Answer(hang_up=True)
+FULL = ["0:1:1000", "1000:0:1", "1001:1001:64536"]
 
 
 def state(status: str, **more: Any) -> Answer:
@@ -43,6 +44,12 @@ def state(status: str, **more: Any) -> Answer:
 
 def created(container_id: str = CID) -> Answer:
     return Answer(201, {"Id": container_id, "Warnings": []})
+
+
+def will_create(libpod: FakeLibpod, *answers: Script) -> None:
+    """Answers to create; what was made can be looked at."""
+    libpod.script(*CREATE, *answers)
+    libpod.script(*INSPECT, Answer(200, {"HostConfig": {"IDMappings": {"UidMap": FULL, "GidMap": FULL}}}))
 
 
 # --- start ---
@@ -74,7 +81,7 @@ async def test_a_service_with_another_oci_runtime_is_refused_when_configured(mak
 
 
 async def test_create_sends_the_payload_and_gives_the_id(libpod: FakeLibpod, runtime: PodmanRuntime) -> None:
-    libpod.script(*CREATE, created())
+    will_create(libpod, created())
     assert await runtime.create(SPEC) == CID
     (request,) = libpod.seen(*CREATE)
     assert request.body["image"] == SPEC.image_id
@@ -93,7 +100,7 @@ async def test_create_sends_the_payload_and_gives_the_id(libpod: FakeLibpod, run
 async def test_create_is_tried_again_on_passing_failures(
     libpod: FakeLibpod, runtime: PodmanRuntime, failure: Answer
 ) -> None:
-    libpod.script(*CREATE, failure, failure, created())
+    will_create(libpod, failure, failure, created())
     assert await runtime.create(SPEC) == CID
     assert [r.body["name"] for r in libpod.seen(*CREATE)] == [
         "podmentor-sb-1",
@@ -103,21 +110,21 @@ async def test_create_is_tried_again_on_passing_failures(
 
 
 async def test_create_gives_up_after_a_bounded_number_of_attempts(libpod: FakeLibpod, runtime: PodmanRuntime) -> None:
-    libpod.script(*CREATE, BUSY)
+    will_create(libpod, BUSY)
     with pytest.raises(TransientSandboxError, match="database is locked"):
         await runtime.create(SPEC)
     assert len(libpod.seen(*CREATE)) == 8
 
 
 async def test_a_real_failure_is_not_tried_again(libpod: FakeLibpod, runtime: PodmanRuntime) -> None:
-    libpod.script(*CREATE, Answer.error(500, "statfs /srv/repo: no such file or directory"))
+    will_create(libpod, Answer.error(500, "statfs /srv/repo: no such file or directory"))
     with pytest.raises(SandboxError, match="statfs"):
         await runtime.create(SPEC)
     assert len(libpod.seen(*CREATE)) == 1
 
 
 async def test_a_missing_image_is_said(libpod: FakeLibpod, runtime: PodmanRuntime) -> None:
-    libpod.script(*CREATE, Answer.error(500, f"{SPEC.image_id}: image not known"))
+    will_create(libpod, Answer.error(500, f"{SPEC.image_id}: image not known"))
     with pytest.raises(ImageMissingError) as caught:
         await runtime.create(SPEC)
     assert caught.value.details["image"] == SPEC.image_id
@@ -131,7 +138,7 @@ async def test_nothing_is_asked_of_podman_for_a_bad_spec(libpod: FakeLibpod, run
 
 async def test_a_create_without_an_answer_leaves_nothing_behind(libpod: FakeLibpod, runtime: PodmanRuntime) -> None:
     """The lost one may have made a container: it is looked for by its label and removed."""
-    libpod.script(*CREATE, LOST, created())
+    will_create(libpod, LOST, created())
     libpod.script(*LIST, Answer(200, [{"Id": OTHER, "State": "created"}, {"Id": CID, "State": "created"}]))
     libpod.script("DELETE", f"/containers/{OTHER}", Answer(200, []))
     assert await runtime.create(SPEC) == CID
@@ -140,11 +147,26 @@ async def test_a_create_without_an_answer_leaves_nothing_behind(libpod: FakeLibp
     assert libpod.seen(*DELETE) == []
 
 
+@pytest.mark.parametrize(
+    "broken", [{"UidMap": ["1000:0:1"], "GidMap": FULL}, {"UidMap": FULL, "GidMap": ["0:1:1000"]}, {}]
+)
+async def test_a_container_without_its_user_ids_is_made_anew(
+    libpod: FakeLibpod, runtime: PodmanRuntime, broken: dict[str, Any]
+) -> None:
+    """Podman 5 makes one now and then when it could not read the subordinate ids; it could not be started."""
+    will_create(libpod, created(OTHER), created())
+    libpod.script("GET", f"/containers/{OTHER}/json", Answer(200, {"HostConfig": {"IDMappings": broken}}))
+    libpod.script(*LIST, Answer(200, [{"Id": OTHER, "State": "created"}, {"Id": CID, "State": "created"}]))
+    libpod.script("DELETE", f"/containers/{OTHER}", Answer(200, []))
+    assert await runtime.create(SPEC) == CID
+    assert len(libpod.seen("DELETE", f"/containers/{OTHER}")) == 1
+
+
 async def test_a_cancelled_create_is_finished_and_removed(
     libpod: FakeLibpod, runtime: PodmanRuntime, make_runtime: MakeRuntime
 ) -> None:
     answered = threading.Event()
-    libpod.script(*CREATE, dataclasses.replace(created(), wait=answered))
+    will_create(libpod, dataclasses.replace(created(), wait=answered))
     libpod.script(*DELETE, Answer(200, []))
     creating = asyncio.ensure_future(runtime.create(SPEC))
     await asyncio.to_thread(libpod.wait_for, *CREATE)
@@ -173,7 +195,7 @@ async def test_starts_at_the_same_time_are_limited(libpod: FakeLibpod, make_runt
             now -= 1
         return created()
 
-    libpod.script(*CREATE, create)
+    will_create(libpod, create)
     creating = [asyncio.ensure_future(runtime.create(SPEC)) for _ in range(6)]
     assert await asyncio.to_thread(enough.wait, 10)
     creating[-1].cancel()  # still waits for its turn: nothing is made for it

@@ -32,6 +32,7 @@ if (here / "broken").exists():
 (here / "environ").write_text(repr(dict(os.environ)))
 from tests.fakes.libpod import FakeLibpod
 socket = Path(sys.argv[-1].removeprefix("unix://"))
+assert not socket.exists()
 FakeLibpod(socket).start()
 print("serving", flush=True)
 signal.sigwait([signal.SIGTERM])
@@ -110,7 +111,10 @@ async def test_the_user_s_service_with_another_oci_runtime_is_not_used(
 ) -> None:
     service = make(user_socket=libpod.socket, oci_runtime="crun")
     assert await service.ensure() == tmp_path / "run" / "podman.sock"
-    assert "['--runtime', 'crun', 'system', 'service', '--time=0', 'unix://" in (tmp_path / "calls").read_text()
+    assert (
+        "['--runtime', 'crun', '--log-level=error', 'system', 'service', '--time=0', 'unix://"
+        in (tmp_path / "calls").read_text()
+    )
 
 
 async def test_a_runtime_given_as_a_path_is_known_by_its_name(libpod: FakeLibpod, make: MakeService) -> None:
@@ -146,6 +150,16 @@ async def test_a_service_that_died_is_started_again_by_the_next_call(make: MakeS
     service.suspect()
     await service.ensure()
     assert listener(service) != first
+    assert starts(tmp_path) == 2
+
+
+async def test_its_death_is_noticed_before_a_call_fails(make: MakeService, tmp_path: Path) -> None:
+    service = make()
+    await service.ensure()
+    assert service._child is not None
+    os.kill(listener(service), signal.SIGKILL)
+    await service._child.wait()
+    await service.ensure()
     assert starts(tmp_path) == 2
 
 

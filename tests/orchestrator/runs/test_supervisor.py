@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.contract.runs import LimitsRequest
-from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError
+from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError, StorageError
+from orchestrator.events import AgentEvent
 from orchestrator.runs import limits_watch
+from tests.fakes.adapter import EchoParser
 from tests.fakes.credentials import FakeCredentials
 from tests.orchestrator.runs.harness import USER, World, answer, shape
 
@@ -268,3 +271,49 @@ async def test_a_stopping_service_takes_no_runs(world: World) -> None:
         await service.supervisor.stop(drain=False)
         with pytest.raises(ShuttingDownError):
             await service.submit()
+
+
+async def test_a_full_disk_delays_events_and_loses_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s")
+        await service.until(run.run_id, "session_started")
+        append, refused = service.deps.journal.append, asyncio.Event()
+
+        async def full(*args: Any, **kwargs: Any) -> None:
+            if not refused.is_set():
+                refused.set()
+                raise StorageError("the database cannot be used: database or disk is full")
+            await append(*args, **kwargs)
+
+        monkeypatch.setattr(service.deps.journal, "append", full)
+        monkeypatch.setattr("orchestrator.runs.pump.FIRST_PAUSE", 0.01)
+        box.say(text="a")
+        await asyncio.wait_for(refused.wait(), 10)
+        box.say(done="a")
+        box.exit(0)
+        record = await service.finished(run.run_id)
+        assert record.outcome == "completed"
+        assert shape(await service.events(run.run_id)) == WHOLE
+
+
+@pytest.mark.parametrize("method", ["feed", "close"])
+async def test_a_bug_in_a_parser_ends_the_run_and_its_sandbox(
+    world: World, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(self: EchoParser, *args: object) -> list[AgentEvent]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(EchoParser, method, crash)
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s")
+        if method == "close":
+            box.exit(0)
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "sandbox_failed"
+        assert "ZeroDivision" not in str(record.error)
+        assert_nothing_left(world)

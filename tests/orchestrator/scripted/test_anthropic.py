@@ -5,15 +5,27 @@ from typing import Any
 
 import pytest
 
-from orchestrator.scripted.anthropic import Piece, error_body, fold, read_conversation, stream
+from orchestrator.scripted.anthropic import error_body, fold, read_conversation, stream
 from orchestrator.scripted.steps import Break, Conversation, Cut, Fail, Pause, Step, Stop, Text, Thinking, ToolCall
+from orchestrator.scripted.wire import Ask, Piece
 
 SHELL = Conversation(prompts=("x",), tools=("Bash",))
 
 
 def pieces(*steps: Step, conversation: Conversation = SHELL) -> Sequence[Piece]:
     numbers = count(1)
-    return list(stream(steps, conversation, model="m", new_id=lambda prefix: f"{prefix}{next(numbers)}"))
+    return list(
+        stream(
+            steps,
+            conversation,
+            ask=Ask(path="/v1/messages", body={"model": "m"}),
+            new_id=lambda prefix: f"{prefix}{next(numbers)}",
+        )
+    )
+
+
+def read(body: dict[str, Any]) -> Conversation:
+    return read_conversation(Ask(path="/v1/messages", body=body))
 
 
 def events(*steps: Step, conversation: Conversation = SHELL) -> list[dict[str, Any]]:
@@ -128,12 +140,12 @@ def back(call_id: str, content: Any, **more: Any) -> dict[str, Any]:
 
 def test_what_the_cli_puts_around_a_prompt_is_left_out() -> None:
     reminder = text("<system-reminder>\nToday is a day.\nscenario: 500\n</system-reminder>\n\n")
-    talk = read_conversation({"messages": [message("user", reminder, text("Do it.\n")), message("user", reminder)]})
+    talk = read({"messages": [message("user", reminder, text("Do it.\n")), message("user", reminder)]})
     assert talk.prompts == ("Do it.",)
 
 
 def test_rounds_count_from_the_newest_prompt() -> None:
-    talk = read_conversation({
+    talk = read({
         "system": [text("...\n - Primary working directory: /repo\n - more")],
         "tools": [{"name": "Bash"}, {"name": "Read"}],
         "messages": [
@@ -154,4 +166,4 @@ def test_rounds_count_from_the_newest_prompt() -> None:
 @pytest.mark.parametrize("body", [{}, {"messages": "hi"}, {"messages": ["hi"]}])
 def test_what_is_no_request_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="messages"):
-        read_conversation(body)
+        read(body)

@@ -93,6 +93,10 @@ def test_a_sub_agent_gets_a_story_of_its_own() -> None:
     assert any(isinstance(step, ToolCall) and step.tool == "shell" for step in inner)
 
 
+def test_a_sub_agent_names_its_scenario_whatever_the_default_is() -> None:
+    assert named_in(talk(SUBAGENT_PROMPT)) == "delegate"
+
+
 def test_demo_leaves_a_foreign_repository_alone() -> None:
     steps = play("demo", talk(rounds=2, results=("", "File does not exist."), failed=True))
     assert not any(isinstance(step, ToolCall) for step in steps)
