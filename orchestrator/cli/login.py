@@ -11,7 +11,7 @@ import click
 from orchestrator.cli import console as consoles
 from orchestrator.cli.accounts import whose
 from orchestrator.cli.context import CliContext
-from orchestrator.cli.exits import DENIED, USAGE, CliError
+from orchestrator.cli.exits import DENIED, INTERRUPTED, USAGE, CliError
 from orchestrator.cli.safe import clean
 from orchestrator.cli.service import ServiceLink, with_service
 
@@ -48,7 +48,10 @@ def login(context: CliContext, backend: str, user: str | None) -> None:
     who = clean(account["user_id"])
     out.print(f"Connecting {who}'s account to {clean(backend)}.  The CLI's own login follows; what it stores stays in")
     out.print(f"{context.paths.plugin_storage / 'homes' / account['user_id'] / account['backend']}")
-    code = asyncio.run(_at_the_terminal(context, account))
+    try:
+        code = asyncio.run(_at_the_terminal(context, account))
+    except asyncio.CancelledError:
+        raise click.exceptions.Exit(INTERRUPTED) from None
     status = with_service(context, lambda link: _call(link, "POST", backend, user, "/finished"))
     if not status["authenticated"]:
         said = f" (the login ended with exit code {code})" if code else ""
@@ -102,16 +105,25 @@ async def _call(
 
 
 async def _at_the_terminal(context: CliContext, account: dict[str, Any]) -> int:
-    """The login itself; its exit code.  While it has the terminal, Ctrl-C is its own business."""
+    """The login itself; its exit code.
+
+    While it has the terminal, Ctrl-C is its own business.  A terminal that is closed ends it, and nothing is left.
+    """
     from orchestrator.bootstrap import login_sandbox
 
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
     async with login_sandbox(context.config, context.paths, user_id=account["user_id"], backend=account["backend"]) as (
         argv,
         env,
     ):
-        before = signal.signal(signal.SIGINT, lambda *_: None)  # ignored, it would be so in the child too
+        process = await asyncio.create_subprocess_exec(*argv, env=env)
         try:
-            process = await asyncio.create_subprocess_exec(*argv, env=env)
             return await process.wait()  # bounded: the container has a time limit
         finally:
-            signal.signal(signal.SIGINT, before)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()

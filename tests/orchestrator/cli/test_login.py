@@ -38,8 +38,10 @@ class Sandbox:
     @asynccontextmanager
     async def open(self, *_: Any, user_id: str, backend: str) -> AsyncIterator[Any]:
         self.asked.append((user_id, backend))
-        yield self.argv, {}
-        self.removed += 1
+        try:
+            yield self.argv, {}
+        finally:
+            self.removed += 1
 
 
 @pytest.fixture
@@ -87,6 +89,20 @@ def test_a_login_that_did_not_come_about(
     assert caught.value.exit_code == 4
     assert "not connected: not logged in (the login ended with exit code 3)" in caught.value.message
     assert sandbox.removed == 1
+
+
+@pytest.mark.parametrize("number", ["SIGHUP", "SIGTERM"])
+def test_a_terminal_that_is_closed_ends_the_login_and_leaves_nothing(
+    served: ThreadedApi, api: FakeApi, terminal: None, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    script = f"import os, signal; os.kill(os.getppid(), signal.{number}); signal.pause()"
+    sandbox = Sandbox([sys.executable, "-c", script])
+    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap", sandbox.module())
+    with pytest.raises(click.exceptions.Exit) as caught:
+        call("claude-code")
+    assert caught.value.exit_code == 130
+    assert sandbox.removed == 1
+    assert api.asked == [("POST", ONE + "/connect")]
 
 
 def test_no_login_while_a_run_uses_the_account(served: ThreadedApi, api: FakeApi, terminal: None) -> None:
