@@ -21,16 +21,19 @@ from images.build import PodmanImageBuilder
 from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.audit import AuditLog
+from orchestrator.bootstrap_vault import credential_chain, enabled_backends, open_vault, with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.images import ImageBuilder
 from orchestrator.contract.types import AuthStatus
-from orchestrator.credentials import CredentialChain, Homes, Subscription, TechnicalUser, probe_with_home
+from orchestrator.credentials import Homes, OwnKeys, probe_with_home
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
-from orchestrator.errors import ConflictError, StorageError, UnknownBackendError
+from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.registry import load_adapters
@@ -51,7 +54,6 @@ __all__ = [
     "SAMPLE_FILES",
     "ServiceHandle",
     "image_builder",
-    "login_sandbox",
     "run_doctor",
     "running_service",
     "scripted_provider",
@@ -95,10 +97,18 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
     async with AsyncExitStack() as stack:
         await asyncio.to_thread(make_directories, paths)
         stack.enter_context(owned(paths.lock_file))
-        runs, accounts, supervisor, tokens, journal, instance = await _assemble(config, paths, stack)
-        app = create_app(
-            runs=runs, accounts=accounts, tokens=tokens, config=config, instance=instance, version=version("podmentor")
+        config = await with_secrets(config, paths)
+        vault = await stack.enter_async_context(open_vault(config, paths))
+        audit = AuditLog(paths.audit_log)
+        credentials = credential_chain(config, paths, vault)
+        runs, accounts, supervisor, tokens, journal, instance = await _assemble(
+            config, paths, stack, credentials, audit
         )
+        app = create_app(
+            runs=runs, accounts=accounts, tokens=tokens, credentials=credentials,
+            own_keys=OwnKeys(vault, audit, enabled_backends(config)), config=config, instance=instance,
+            version=version("podmentor"),
+        )  # fmt: skip
         servers = await start_servers(
             app,
             host=config.server.host if listen_tcp else None,
@@ -120,19 +130,18 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
 
 
 async def _assemble(
-    config: Config, paths: Paths, stack: AsyncExitStack
+    config: Config, paths: Paths, stack: AsyncExitStack, credentials: Credentialing, audit: AuditLog
 ) -> tuple[Runs, Accounts, Supervisor, TokenStore, Journal, str]:
     """Everything below the API, started; what must be let go of is on ``stack``."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
-    enabled = [name for name, backend in config.external_agent.backends.items() if backend.enabled]
-    adapters = load_adapters(enabled if config.external_agent.enabled else [])
+    adapters = load_adapters(enabled_backends(config))
     database = Database(paths.database)
     stack.push_async_callback(database.aclose)
     await database.open()
     journal, store = Journal(database), Store(database)
     tokens = TokenStore(paths.database, local_token=await asyncio.to_thread(ensure_local_token, paths))
     await stack.enter_async_context(tokens)
-    runtime = await _runtime(config, paths, instance, stack)
+    runtime = await podman_runtime(config, paths, instance, stack)
     relay = RelayProcess(runtime_dir=paths.runtime_dir, log_path=paths.state_dir / "relay.log")
     processes = ProcessTable()
     stack.push_async_callback(processes.aclose)
@@ -151,15 +160,16 @@ async def _assemble(
             relay=relay,
             processes=processes,
             workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
-            credentials=CredentialChain([Subscription(homes), TechnicalUser()], config),
+            credentials=credentials,
             homes=homes,
+            audit=audit,
         )
     )
-    stack.push_async_callback(lambda: relay.aclose(keep=supervisor.counts()["running"] > 0))
+    stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))
     await relay.start()
     await supervisor.start()
     runs = Runs(deps, supervisor)
-    aside = _aside(config, paths, runtime, instance)
+    aside = aside_of(config, paths, runtime, instance)
 
     async def ask_cli(adapter: BaseAdapter, key: HomeKey) -> AuthStatus:
         return await probe_with_home(
@@ -175,7 +185,8 @@ async def _assemble(
     return runs, accounts, supervisor, tokens, journal, instance
 
 
-def _aside(config: Config, paths: Paths, runtime: PodmanRuntime, instance: str) -> Aside:
+def aside_of(config: Config, paths: Paths, runtime: PodmanRuntime, instance: str) -> Aside:
+    """Containers that serve no run."""
     return Aside(
         runtime=runtime,
         runtime_dir=paths.runtime_dir,
@@ -185,7 +196,8 @@ def _aside(config: Config, paths: Paths, runtime: PodmanRuntime, instance: str) 
     )
 
 
-async def _runtime(config: Config, paths: Paths, instance: str, stack: AsyncExitStack) -> PodmanRuntime:
+async def podman_runtime(config: Config, paths: Paths, instance: str, stack: AsyncExitStack) -> PodmanRuntime:
+    """The runtime, started; ``stack`` lets go of it."""
     runtime = PodmanRuntime(
         config=config.podman,
         runtime_dir=paths.runtime_dir,
@@ -197,33 +209,6 @@ async def _runtime(config: Config, paths: Paths, instance: str, stack: AsyncExit
     stack.push_async_callback(runtime.aclose)
     await runtime.start()
     return runtime
-
-
-@asynccontextmanager
-async def login_sandbox(
-    config: Config, paths: Paths, *, user_id: str, backend: str
-) -> AsyncIterator[tuple[list[str], dict[str, str]]]:
-    """A container for a login, for as long as the block lasts: the command that brings a terminal to it, and the
-    environment of that command.
-
-    No run begins to use the account meanwhile.  Raises UnknownBackendError, InvalidRequestError (no subscriptions, no
-    login, a user id that is no plain name), ConflictError (the account is in use), ImageMissingError, SandboxError.
-    """
-    adapter = load_adapters([backend]).get(backend)
-    if adapter is None:
-        raise UnknownBackendError(f"there is no backend {backend!r}")
-    async with AsyncExitStack() as stack:
-        await asyncio.to_thread(make_directories, paths)
-        home = stack.enter_context(Homes(paths.plugin_storage).logging_in(HomeKey(user_id, backend)))
-        instance = await asyncio.to_thread(instance_id, paths.state_dir)
-        runtime = await _runtime(config, paths, instance, stack)
-        aside = _aside(config, paths, runtime, instance)
-        term = process_environment().get("TERM", "xterm")
-        container_id = await stack.enter_async_context(aside.login(adapter=adapter, home=home, term=term))
-        oci_runtime = await working_runtime(config=config, paths=paths)
-        choice = ["--runtime", oci_runtime] if oci_runtime is not None else []
-        argv = ["podman", *choice, "start", "--attach", "--interactive", container_id]
-        yield argv, podman_environment(process_environment())
 
 
 def make_directories(paths: Paths) -> None:

@@ -109,7 +109,7 @@ async def _at_the_terminal(context: CliContext, account: dict[str, Any]) -> int:
 
     While it has the terminal, Ctrl-C is its own business.  A terminal that is closed ends it, and nothing is left.
     """
-    from orchestrator.bootstrap import login_sandbox
+    from orchestrator.bootstrap_login import login_sandbox
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from orchestrator.contract.types import AgentResult, AuthStatus, Credentials
-from orchestrator.events import AgentEvent, Completed, Error, MessageDelta, SessionStarted
+from orchestrator.events import AgentEvent, Completed, Error, MessageDelta, SessionStarted, Tokens
 
 
 class StreamParser(Protocol):
@@ -31,6 +31,18 @@ class StreamParser(Protocol):
     def close(self, exit_code: int | None, stderr_tail: str) -> list[AgentEvent]:
         """The process has ended with ``exit_code`` (128+n for signal n; None: not known)."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The conversation that a run continues.
+
+    ``session_id``: the CLI's own, which the run was told to resume.  ``tokens``: what the conversation's earlier runs
+    have used together, as far as they were told.
+    """
+
+    session_id: str
+    tokens: Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +142,11 @@ class BaseAdapter(ABC):
         del base_url
         return {}
 
+    def gateway_argv(self, base_url: str) -> list[str]:
+        """Words behind ``build_argv`` that do the same, for a CLI that takes no base URL from its environment."""
+        del base_url
+        return []
+
     def base_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """PATH, HOME and LANG as they are inside every container, and the operator's ``extra_env``."""
         return {
@@ -142,6 +159,11 @@ class BaseAdapter(ABC):
     def parser(self) -> StreamParser:
         """A new parser for one run."""
         raise NotImplementedError
+
+    def parser_for(self, resumed: Resumed | None) -> StreamParser:
+        """A new parser for one run that continues ``resumed``; for a CLI whose output depends on what was before."""
+        del resumed
+        return self.parser()
 
     async def parse_stream(self, stdout: AsyncIterator[bytes]) -> AsyncIterator[AgentEvent]:
         """``parser`` over an async stream; the end of the stream counts as exit code 0."""

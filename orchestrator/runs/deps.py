@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.accounts import SubscriptionHomes
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.audit import Audit
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.gateway import Relay
 from orchestrator.contract.sandbox import Runtime
@@ -35,3 +36,4 @@ class Deps:
     workspaces: Workspaces
     credentials: Credentialing
     homes: SubscriptionHomes
+    audit: Audit

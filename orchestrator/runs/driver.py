@@ -42,7 +42,12 @@ DRAIN_SECONDS = 900.0
 TEARDOWN_SECONDS = 30.0
 
 INTERNAL = Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
-_REASONS: dict[str, ErrorReason] = {"auth_required": "auth_required", "image_missing": "image_missing"}
+_REASONS: dict[str, ErrorReason] = {
+    "auth_required": "auth_required",
+    "secret_unreadable": "auth_required",
+    "vault_unavailable": "auth_required",
+    "image_missing": "image_missing",
+}
 
 
 class RunDriver:
@@ -55,7 +60,7 @@ class RunDriver:
         self._deps = deps
         self._id = run.record.run_id
         self._tasks = TaskOwner(f"run {self._id[:8]}")
-        self._decoder = LogDecoder(deps.adapters[run.record.backend].parser())
+        self._decoder = LogDecoder(deps.adapters[run.record.backend].parser_for(run.resumed))
         self._watch = LimitsWatch(run.record, self._decoder)
         self._pump = Pump(
             run_id=self._id, decoder=self._decoder, journal=deps.journal,
@@ -144,9 +149,9 @@ class RunDriver:
         record, deps = self._run.record, self._deps
         api_key: str | None = None
         if self._account is None:
-            credential = await deps.credentials.resolve(user_id=record.user_id, backend=record.backend)
+            credential = await launching.credential_of(self._run, deps, link=record.credential_link)
             if (api_key := credential.api_key) is None:
-                raise AuthRequiredError("its key is gone; the account that is connected now is not this run's")
+                raise AuthRequiredError("it has lost its account")
         route = route_of(
             deps.adapters[record.backend], subscription=self._account is not None, tier=record.tier,
             base_url=deps.config.external_agent.backends[record.backend].base_url,

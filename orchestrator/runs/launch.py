@@ -11,7 +11,7 @@ from typing import Literal
 
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
-from orchestrator.contract.credentials import Resolved
+from orchestrator.contract.credentials import LinkName, Resolved
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.contract.sandbox import (
     CONTROL_DIR,
@@ -30,6 +30,8 @@ from orchestrator.runs.ways import route_of
 
 ENTRY = "podmentor-entry"
 """First word of every container's command: starts the relays to the control directory's sockets, then the CLI."""
+GATEWAY_URL = f"http://127.0.0.1:{GATEWAY_PORT}"
+"""The gateway as a CLI in its container sees it."""
 GRACE_SECONDS = 120
 """How much longer than the wall clock conmon and the relay let a run live when no service looks after it."""
 
@@ -41,10 +43,11 @@ async def launch(run: StoredRun, deps: Deps, account: HomeKey | None) -> Started
     """
     record = run.record
     adapter = deps.adapters[record.backend]
-    credential = await deps.credentials.resolve(user_id=record.user_id, backend=record.backend)
+    credential = await credential_of(run, deps)
     subscription = credential.home is not None
     base_url = deps.config.external_agent.backends[record.backend].base_url
     route = route_of(adapter, subscription=subscription, tier=record.tier, base_url=base_url)
+    gateway = route is not None or not subscription
     if subscription:
         if account is None:
             raise ConflictError("an account was connected while this run was starting; run it again to use it")
@@ -63,14 +66,15 @@ async def launch(run: StoredRun, deps: Deps, account: HomeKey | None) -> Started
     await deps.store.put_sandbox(
         record.run_id, sandbox_id=sandbox_id, subagent_id=record.subagent_id, image_id=image.image_id,
         log_path=log_path, cli_version=image.cli_version, token_sha256=token_sha256, memory_enforcement=enforcement,
+        credential_link=credential.link,
     )  # fmt: skip
     if route is not None:
         await grant(run, deps, route, credential.api_key, token_sha256)
     limits = record.limits
     spec = SandboxSpec(
         sandbox_id=sandbox_id, run_id=record.run_id, instance=deps.instance, backend=record.backend,
-        image_id=image.image_id, argv=argv_of(run, adapter, deps),
-        env=env_of(adapter, credential, token, gateway=route is not None or not subscription),
+        image_id=image.image_id, argv=argv_of(run, adapter, deps, gateway=gateway),
+        env=env_of(adapter, credential, token, gateway=gateway),
         tier=record.tier, workspace=prepared.mount, home=credential.home or prepared.home, control_dir=control_dir,
         log_path=log_path, memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
         pids_max=limits.pids_max, cpus=limits.cpus,
@@ -80,6 +84,19 @@ async def launch(run: StoredRun, deps: Deps, account: HomeKey | None) -> Started
     container_id = await deps.runtime.create(spec)
     await deps.store.update_sandbox(sandbox_id, container_id=container_id)
     return await deps.runtime.start_sandbox(container_id)
+
+
+async def credential_of(run: StoredRun, deps: Deps, *, link: LinkName | None = None) -> Resolved:
+    """What the run uses to prove who it is, noted in the audit log: what cannot be noted is not used.
+
+    ``link``: the one that it began with.  Raises what ``Credentialing.resolve`` does, and StorageError.
+    """
+    record = run.record
+    found = await deps.credentials.resolve(user_id=record.user_id, backend=record.backend, link=link)
+    await deps.audit.record(
+        "credential.used", user_id=record.user_id, backend=record.backend, run_id=record.run_id, link=found.link
+    )
+    return found
 
 
 async def grant(run: StoredRun, deps: Deps, route: GatewayRoute, api_key: str | None, token_sha256: str) -> None:
@@ -102,17 +119,17 @@ def remaining(limits: ResourceLimits, started_at: str | None) -> float:
     return limits.wall_clock_seconds - (seconds_since(started_at) if started_at else 0.0)
 
 
-def argv_of(run: StoredRun, adapter: BaseAdapter, deps: Deps) -> list[str]:
+def argv_of(run: StoredRun, adapter: BaseAdapter, deps: Deps, *, gateway: bool) -> list[str]:
     """The container's command."""
     argv = adapter.build_argv(prompt=run.record.query, session_id=run.backend_session_id, cwd=Path(WORKSPACE_DIR))
     binary = deps.config.external_agent.backends[adapter.name].binary
-    return [ENTRY, binary or argv[0], *argv[1:]]
+    return [ENTRY, binary or argv[0], *argv[1:], *(adapter.gateway_argv(GATEWAY_URL) if gateway else [])]
 
 
-def env_of(adapter: BaseAdapter, credential: Resolved, token: str, *, gateway: bool) -> dict[str, str]:
+def env_of(adapter: BaseAdapter, credential: Resolved, token: str, *, gateway: bool = True) -> dict[str, str]:
     """The container's environment: the run's token where the CLI expects a key, never the key."""
     home = Path(HOME_DIR)
-    way = adapter.gateway_env(f"http://127.0.0.1:{GATEWAY_PORT}") if gateway else {}
+    way = adapter.gateway_env(GATEWAY_URL) if gateway else {}
     creds = Credentials(
         api_key=token if credential.api_key is not None else None,
         home=home,

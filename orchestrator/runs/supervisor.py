@@ -37,6 +37,7 @@ class Supervisor:
         self._drivers: dict[str, RunDriver] = {}
         self._told: dict[str, tuple[int, ClaimKind | None]] = {}
         self._accepting = False
+        self._let_go: frozenset[str] = frozenset()
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -221,6 +222,11 @@ class Supervisor:
         return {"queued": len(self._line.waiting), "running": len(self._line.active)}
 
     @property
+    def let_go(self) -> frozenset[str]:
+        """The runs that ``stop`` left running for the next service: they still need their way to the provider."""
+        return self._let_go
+
+    @property
     def accepting(self) -> bool:
         """Whether new runs are taken."""
         return self._accepting
@@ -231,4 +237,5 @@ class Supervisor:
         self._line.close()
         if drain:
             await self._quiet.wait()  # bounded: every admitted run has a wall clock
+        self._let_go = frozenset(self._line.active)
         await self._tasks.aclose(grace=10.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.scripted import codex_tools
 from orchestrator.scripted.steps import Conversation, ToolCall, ToolKind
 
 Arguments = dict[str, Any] | str
@@ -17,9 +18,21 @@ Build = Callable[[dict[str, Any], Callable[[str], str]], Arguments]
 """From abstract arguments, and a function that makes a path absolute, to those of the tool."""
 
 DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
-    "shell": [("Bash", lambda args, _: {"command": args["command"], "description": "Run a command"})],
-    "read": [("Read", lambda args, path: {"file_path": path(args["path"])})],
-    "write": [("Write", lambda args, path: {"file_path": path(args["path"]), "content": args["content"]})],
+    "shell": [
+        ("Bash", lambda args, _: {"command": args["command"], "description": "Run a command"}),
+        ("exec_command", lambda args, _: {"cmd": args["command"]}),
+        ("exec", codex_tools.run),
+    ],
+    "read": [
+        ("Read", lambda args, path: {"file_path": path(args["path"])}),
+        ("exec_command", codex_tools.read_command),
+        ("exec", codex_tools.read),
+    ],
+    "write": [
+        ("Write", lambda args, path: {"file_path": path(args["path"]), "content": args["content"]}),
+        ("apply_patch", codex_tools.write_patch),
+        ("exec", codex_tools.write),
+    ],
     "edit": [
         (
             "Edit",
@@ -29,7 +42,9 @@ DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
                 "new_string": args["new"],
                 "replace_all": False,
             },
-        )
+        ),
+        ("apply_patch", codex_tools.edit_patch),
+        ("exec", codex_tools.edit),
     ],
     "agent": [
         (

@@ -72,7 +72,8 @@ def _gateway(adapter: Subject) -> None:
     if adapter.gateway is None:
         return
     url = "http://127.0.0.1:18080"
-    assert any(url in value for value in adapter.gateway_env(url).values()), "gateway_env does not name the gateway"
+    named = [*adapter.gateway_env(url).values(), *adapter.gateway_argv(url)]
+    assert any(url in value for value in named), "neither gateway_env nor gateway_argv names the gateway"
     assert adapter.gateway.upstream.startswith("https://"), "the provider is not reached by https"
     assert not adapter.gateway.upstream.endswith("/"), "upstream ends with a slash"
     assert adapter.gateway.key_headers, "no header holds the key"

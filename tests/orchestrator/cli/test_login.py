@@ -16,7 +16,6 @@ from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import CliError
 from orchestrator.cli.login import login
 from tests.fakes.api_server import FakeApi, ThreadedApi
-from tests.fakes.cli_main import fake_bootstrap
 from tests.orchestrator.cli.conftest import Invoke
 
 ONE = "/ui/plugins/external_agent/subscription/claude-code"
@@ -31,7 +30,7 @@ class Sandbox:
         self.removed = 0
 
     def module(self) -> ModuleType:
-        module = fake_bootstrap()
+        module = ModuleType("orchestrator.bootstrap_login")
         module.login_sandbox = self.open  # type: ignore[attr-defined]
         return module
 
@@ -62,7 +61,7 @@ def test_a_login_is_announced_run_and_verified(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     sandbox = Sandbox([sys.executable, "-c", "raise SystemExit(0)"])
-    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap", sandbox.module())
+    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap_login", sandbox.module())
     call("claude-code")
     said = capsys.readouterr().err
     assert "The CLI's own login follows" in said
@@ -82,7 +81,7 @@ def test_a_login_that_did_not_come_about(
     served: ThreadedApi, api: FakeApi, terminal: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox = Sandbox([sys.executable, "-c", "raise SystemExit(3)"])
-    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap", sandbox.module())
+    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap_login", sandbox.module())
     api.auth_status = {"installed": True, "authenticated": False, "error": "not logged in"}
     with pytest.raises(CliError) as caught:
         call("claude-code")
@@ -97,7 +96,7 @@ def test_a_terminal_that_is_closed_ends_the_login_and_leaves_nothing(
 ) -> None:
     script = f"import os, signal; os.kill(os.getppid(), signal.{number}); signal.pause()"
     sandbox = Sandbox([sys.executable, "-c", script])
-    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap", sandbox.module())
+    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap_login", sandbox.module())
     with pytest.raises(click.exceptions.Exit) as caught:
         call("claude-code")
     assert caught.value.exit_code == 130

@@ -22,6 +22,7 @@ from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
 from tests.fakes.adapter import EchoAdapter
+from tests.fakes.audit import FakeAudit
 from tests.fakes.credentials import FakeCredentials
 from tests.fakes.relay import FakeRelay
 from tests.fakes.runtime import Box, FakeRuntime
@@ -40,8 +41,11 @@ class World:
         self.config = Config.model_validate({"external_agent": {"backends": {"echo": {}}}, **config})
         self.runtime = FakeRuntime()
         self.relay = FakeRelay()
-        self.credentials: Credentialing = FakeCredentials()
+        self.credentials = FakeCredentials()
+        self.chain: Credentialing | None = None
+        """Instead of ``credentials``."""
         self.adapter = EchoAdapter()
+        self.audit = FakeAudit()
 
     @asynccontextmanager
     async def service(self, *, drain: bool = False) -> AsyncIterator[Service]:
@@ -56,7 +60,8 @@ class World:
             deps = Deps(
                 config=self.config, paths=self.paths, instance="i", adapters={"echo": self.adapter},
                 store=Store(database), journal=Journal(database), watcher=watcher, processes=processes, runtime=self.runtime,
-                relay=self.relay, workspaces=FakeWorkspaces(self.paths), credentials=self.credentials,
+                relay=self.relay, workspaces=FakeWorkspaces(self.paths), audit=self.audit,
+                credentials=self.chain or self.credentials,
                 homes=Homes(self.paths.plugin_storage),
             )  # fmt: skip
             supervisor = Supervisor(deps)

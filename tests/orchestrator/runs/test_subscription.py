@@ -33,6 +33,9 @@ class SubscribedEcho(EchoAdapter):
     )
     credential_files = (FILE,)
 
+    def gateway_argv(self, base_url: str) -> list[str]:
+        return ["--at", base_url]
+
     def build_env(self, *, creds: Any, home: Path | None) -> dict[str, str]:
         env = super().build_env(creds=creds, home=home)
         if creds.api_key is None:
@@ -44,9 +47,7 @@ def world_at(root: Path, *, tier: int = 1, backend: dict[str, Any] | None = None
     settings = {"mode": "byo_subscription", **(backend or {})}
     world = World(root, external_agent={"default_sandbox_tier": tier, "backends": {"echo": settings}}, **config)
     world.adapter = SubscribedEcho()
-    world.credentials = CredentialChain(
-        [Subscription(Homes(world.paths.plugin_storage)), TechnicalUser()], world.config
-    )
+    world.chain = CredentialChain([Subscription(Homes(world.paths.plugin_storage)), TechnicalUser()], world.config)
     return world
 
 
@@ -91,11 +92,13 @@ async def test_c19_a_primed_home_is_mounted_and_no_key_is_anywhere(world: World)
         assert box.spec.home == home
         assert "ECHO_KEY" not in box.spec.env
         assert box.spec.env["ECHO_URL"] == "http://127.0.0.1:8080"
+        assert box.spec.argv[-2:] == ["--at", "http://127.0.0.1:8080"]
         grant = world.relay.grants[run.run_id]
         assert grant.api_key is None
         assert grant.route == SubscribedEcho.subscription_gateway
         answer(box)
-        assert (await service.finished(run.run_id)).outcome == "completed"
+        record = await service.finished(run.run_id)
+        assert (record.outcome, record.credential_link) == ("completed", "byo_subscription")
         assert_nothing_left(world)
         assert await service.deps.homes.leases() == {}
     assert (home / FILE).read_text() == LOGIN
@@ -108,6 +111,7 @@ async def test_tier_0_goes_to_the_provider_directly(tmp_path: Path) -> None:
         run = await service.submit()
         box = await service.box()
         assert "ECHO_URL" not in box.spec.env
+        assert "--at" not in box.spec.argv
         assert world.relay.grants == {}
         answer(box)
         await service.finished(run.run_id)
