@@ -185,12 +185,24 @@ class BackendView(Answer):
     default_allowed_egress: list[str]
     auth: dict[str, Any]
     """link, authenticated and, when it is not, error: for the asking user."""
+    capabilities_seen: dict[str, Any] | None
+    """What `podmentor bench` saw of exactly this CLI version: cli_version, when, capabilities, timings (in seconds, on
+    the machine where it ran); null: this version was not tried."""
 
 
 class BackendList(Answer):
     """The enabled backends."""
 
     backends: list[BackendView]
+
+
+class ProbeView(Answer):
+    """Whether a backend's CLI is there and has something to log in with."""
+
+    installed: bool
+    authenticated: bool
+    error: str | None = None
+    """Why not; left out when all is well.  Never a secret."""
 
 
 class ToolView(Answer):

@@ -160,3 +160,9 @@ class EventsQuery(Query):
     """false: end after the events that exist now."""
     format: Literal["sse", "ndjson"] | None = None
     """Without it the Accept header decides."""
+
+
+class ProbeQuery(Query):
+    """Which backend to ask."""
+
+    backend: PlainName

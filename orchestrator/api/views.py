@@ -9,6 +9,7 @@ from typing import Any, Final
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.credentials import KeyInfo
 from orchestrator.contract.runs import FileChange, RunRecord, SubagentRecord
+from orchestrator.contract.types import AuthStatus
 
 _LIST_CHARS: Final = 1000
 
@@ -130,3 +131,9 @@ def key_view(info: KeyInfo) -> dict[str, Any]:
 def backend_view(info: BackendInfo) -> dict[str, Any]:
     """BackendView."""
     return _plain(info)
+
+
+def probe_view(status: AuthStatus) -> dict[str, Any]:
+    """ProbeView."""
+    view: dict[str, Any] = {"installed": status.installed, "authenticated": status.authenticated}
+    return view if status.error is None else {**view, "error": status.error}

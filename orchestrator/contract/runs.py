@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.credentials import LinkName
-from orchestrator.contract.types import ResourceLimits
+from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.events import EventRecord
 
 RunState: TypeAlias = Literal["queued", "starting", "running", "finished"]
@@ -213,6 +213,13 @@ class RunService(Protocol):
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """The enabled backends."""
+        ...
+
+    async def probe(self, backend: str, *, user_id: str) -> AuthStatus:
+        """Whether the backend's CLI is there and could log in as this user; asks the CLI, in a container of its own.
+
+        Raises UnknownBackendError, SandboxError, StorageError.  What comes back never holds a secret.
+        """
         ...
 
     def readiness(self) -> Mapping[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from orchestrator.contract.adapter import BackendInfo, BaseAdapter, tool_name
 from orchestrator.contract.sandbox import ImageRef
 from orchestrator.errors import SandboxError
@@ -27,6 +29,7 @@ async def describe(adapter: BaseAdapter, deps: Deps, *, user_id: str) -> Backend
         image_tag=image.tag if image else None,
         cli_version=image.cli_version if image else None,
         capabilities=adapter.capabilities,
+        capabilities_seen=await asyncio.to_thread(deps.seen, adapter.name, image.cli_version) if image else None,
         default_allowed_egress=list(adapter.default_allowed_egress),
         auth=auth,
     )

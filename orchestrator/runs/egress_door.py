@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 from orchestrator.contract.egress import EgressGrant, EgressReport
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, PodmentorError
 from orchestrator.events import Status
 from orchestrator.runs.clock import GRACE_SECONDS, now, seconds_since
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Entry
+
+log = logging.getLogger(__name__)
 
 
 class EgressDoor:
@@ -26,6 +29,13 @@ class EgressDoor:
         """Open it, unless the run has none.  Raises SandboxError."""
         async with self._lock:
             self._open = await self._grant()
+
+    async def reopen(self) -> None:
+        """Open it for a run that is taken over, which goes on without it when that cannot be."""
+        try:
+            await self.open()
+        except PodmentorError as error:
+            log.warning("run %s is taken over without its egress proxy: %s", self._id, error.message)
 
     async def renew(self) -> None:
         """The rules have changed; they hold at once, or from ``open`` on.  Raises SandboxError."""

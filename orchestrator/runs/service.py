@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.runs import FileChange, RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.contract.types import AuthStatus
 from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
 from orchestrator.events import EventRecord, Status
 from orchestrator.runs.backends import describe
@@ -23,6 +24,7 @@ from orchestrator.runs.deps import Deps
 from orchestrator.runs.egress import added_rule, resolve_egress
 from orchestrator.runs.journal import Entry
 from orchestrator.runs.limits import resolve_limits
+from orchestrator.runs.probe import Prober
 from orchestrator.runs.store import NewRun, StoredRun
 from orchestrator.runs.supervisor import Supervisor
 
@@ -37,6 +39,7 @@ class Runs:
     def __init__(self, deps: Deps, supervisor: Supervisor) -> None:
         self._deps = deps
         self._supervisor = supervisor
+        self._prober = Prober(deps)
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run."""
@@ -222,6 +225,10 @@ class Runs:
         return [
             await describe(adapter, self._deps, user_id=user_id or "local") for adapter in self._deps.adapters.values()
         ]
+
+    async def probe(self, backend: str, *, user_id: str) -> AuthStatus:
+        """Ask the CLI itself."""
+        return await self._prober.probe(backend, user_id=user_id)
 
     def readiness(self) -> Mapping[str, Any]:
         """Whether runs are taken, and how many there are."""

@@ -16,6 +16,7 @@ from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.events import Tokens
 from orchestrator.runs.clock import now
 from orchestrator.runs.database import Database
+from orchestrator.runs.egress_rows import add_rule, rules_of
 from orchestrator.runs.journal import to_json
 
 _RUN = (
@@ -172,22 +173,7 @@ class Store:
 
         Raises ConflictError: it has finished, or as many were added as there may be.
         """
-
-        def work(connection: sqlite3.Connection) -> bool:
-            row = connection.execute("SELECT state, egress_added FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-            if row is None or row["state"] == "finished":
-                raise ConflictError(f"run {run_id} has finished")
-            added = json.loads(row["egress_added"])
-            if rule in added:
-                return False
-            if len(added) >= at_most:
-                raise ConflictError(
-                    f"{at_most} hosts were allowed for this run already; put more into the configuration"
-                )
-            connection.execute("UPDATE runs SET egress_added = ? WHERE run_id = ?", (to_json([*added, rule]), run_id))
-            return True
-
-        return await self._database.call(work)
+        return await self._database.call(lambda connection: add_rule(connection, run_id, rule, at_most=at_most))
 
     async def put_sandbox(
         self, run_id: str, *, sandbox_id: str, subagent_id: str, image_id: str, log_path: Path, cli_version: str,
@@ -275,18 +261,12 @@ def _subagent(connection: sqlite3.Connection, row: sqlite3.Row) -> SubagentRecor
     )  # fmt: skip
 
 
-def _egress(row: sqlite3.Row) -> tuple[str, ...] | None:
-    if row["egress"] is None:
-        return None
-    return tuple(dict.fromkeys([*json.loads(row["egress"]), *json.loads(row["egress_added"])]))
-
-
 def _stored(row: sqlite3.Row) -> StoredRun:
     record = RunRecord(
         run_id=row["run_id"], subagent_id=row["subagent_id"], sandbox_id=row["sandbox_id"], user_id=row["user_id"],
         backend=row["backend"], query=row["query"], state=row["state"], outcome=row["outcome"], tier=row["tier"],
         repo=row["repo"], workspace=row["workspace"], limits=ResourceLimits(**json.loads(row["limits"])),
-        egress=_egress(row), memory_enforcement=row["memory_enforcement"], usage=json.loads(row["usage"]),
+        egress=rules_of(row), memory_enforcement=row["memory_enforcement"], usage=json.loads(row["usage"]),
         final_text=row["final_text"],
         error=json.loads(row["error"]) if row["error"] else None, exit_code=row["exit_code"],
         cli_version=row["cli_version"], credential_link=row["credential_link"],

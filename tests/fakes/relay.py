@@ -18,6 +18,7 @@ class FakeRelay:
         """Raised by the next egress grant."""
         self.last_words: list[EgressReport] = []
         """Reported while a run is revoked."""
+        self.history: list[GatewayGrant] = []
         self.kept: bool | None = None
         self._listener: EgressListener | None = None
 
@@ -26,6 +27,7 @@ class FakeRelay:
 
     async def grant(self, grant: GatewayGrant) -> None:
         self.grants[grant.run_id] = grant
+        self.history.append(grant)
 
     async def grant_egress(self, grant: EgressGrant) -> None:
         if self.failure is not None:

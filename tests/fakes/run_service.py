@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.contract.adapter import BackendInfo, Capabilities
 from orchestrator.contract.runs import FileChange, RunFilter, RunRecord, RunRequest, SubagentRecord
-from orchestrator.contract.types import ResourceLimits
+from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.errors import ConflictError, NotFoundError, UnknownBackendError
 from orchestrator.events import AgentEvent, Completed, Error, EventRecord, Source, Tokens
 
@@ -27,6 +27,8 @@ class FakeRunService:
         self.patch_of: dict[str, bytes] = {}
         self.logs: dict[str, Path] = {}
         self.keys: dict[tuple[str, str], tuple[RunRequest, str]] = {}
+        self.probes: dict[str, AuthStatus] = {}
+        self.probed: list[tuple[str, str]] = []
         self.ready: dict[str, Any] = {"ready": True, "queued": 0, "running": 0}
         self.on_submit: Callable[[RunRecord], None] = lambda _: None
         """Called with every new run, for instance to play a whole script."""
@@ -240,6 +242,14 @@ class FakeRunService:
         """Two of them."""
         self._fail()
         return list(BACKENDS)
+
+    async def probe(self, backend: str, *, user_id: str) -> AuthStatus:
+        """What the test has put into ``probes``."""
+        self._fail()
+        self.probed.append((backend, user_id))
+        if backend not in self.probes:
+            raise UnknownBackendError("no such backend")
+        return self.probes[backend]
 
     def readiness(self) -> Mapping[str, Any]:
         """What the test has put into ``ready``."""

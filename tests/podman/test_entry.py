@@ -74,6 +74,19 @@ def run(control: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return run_to_end(container(f"--volume={control}:/run/podmentor:ro", IMAGE, *command))
 
 
+def test_the_egress_proxy_has_a_port_of_its_own(control: Path) -> None:
+    with Server(str(control / "egress.sock"), Gateway) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        done = run(
+            control, ENTRY, "sh", "-c", "curl -sS http://127.0.0.1:8118/x; curl -sS -m 5 http://127.0.0.1:8080/x"
+        )
+        server.shutdown()
+        thread.join(10)
+    assert done.stdout == "hello /x\n"
+    assert done.returncode == 7, "there is no gateway in this container"
+
+
 def test_the_cli_reads_the_prompt_and_reaches_the_gateway_without_a_network(gateway: Path) -> None:
     script = "id -u; cat; curl -sS http://127.0.0.1:8080/v1/x; tail -n +2 /proc/net/route; ls /sys/class/net"
     done = run(gateway, ENTRY, "sh", "-c", script)

@@ -99,6 +99,11 @@ def test_a_missing_or_mistyped_field_is_refused(field: str) -> None:
         assert "secret" not in caught.value.message
 
 
+def test_a_grant_without_a_key_stays_one() -> None:
+    grant = replace(GRANT, api_key=None)
+    assert grant_from_wire(decode(encode({"grant": grant_to_wire(grant)}))["grant"]) == grant
+
+
 EGRESS = EgressGrant(
     run_id="run-1",
     socket_path=Path("/run/pm/run-1/egress.sock"),
