@@ -9,6 +9,7 @@ from orchestrator.podman.spec import HostFacts
 
 MIN_PODMAN: Final = (4, 3)
 """keep-id with uid= and gid= appeared there."""
+DEFAULT_SECCOMP: Final = "/usr/share/containers/seccomp.json"
 NPROC_KERNEL: Final = (5, 14)
 
 
@@ -31,6 +32,12 @@ def host_facts(info: Mapping[str, Any], *, oci_runtime: str | None, kernel: str)
         controllers=frozenset(map(str, controllers)) if host.get("cgroupVersion") == "v2" else frozenset(),
         nproc_per_userns=version_tuple(kernel) >= NPROC_KERNEL,
     )
+
+
+def seccomp_profile(info: Mapping[str, Any]) -> str:
+    """Path of the profile that Podman uses by default."""
+    security: Mapping[str, Any] = (info.get("host") or {}).get("security") or {}
+    return str(security.get("seccompProfilePath") or DEFAULT_SECCOMP)
 
 
 def _network_helper(host: Mapping[str, Any], version: tuple[int, ...]) -> Literal["slirp4netns", "pasta"]:

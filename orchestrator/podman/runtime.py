@@ -1,10 +1,12 @@
 """The Runtime contract on rootless Podman (4.3 to 5.x)."""
 
+import asyncio
 import contextlib
 import logging
 import os
 import signal as signals
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -32,6 +34,7 @@ from orchestrator.podman.client import LibpodClient
 from orchestrator.podman.creating import create_container
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
 from orchestrator.podman.processes import HeldProcess, mounts_mention
+from orchestrator.podman.seccomp import write_profile
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.spec import HostFacts, create_payload
 from orchestrator.podman.state import ContainerState
@@ -69,6 +72,7 @@ class PodmanRuntime(Runtime):
         None hands ours on.  ``user_socket``: None looks in XDG_RUNTIME_DIR."""
         self._config = config
         self._instance = instance
+        self._dir = runtime_dir
         self._roots = tuple(owned_roots)
         self._tags = dict(image_tags or {})
         self._env = service_env
@@ -99,9 +103,10 @@ class PodmanRuntime(Runtime):
             reply = await self._client.call("GET", "/info", timeout=INFO_SECONDS)
         except TransientSandboxError as error:
             raise RuntimeUnavailableError(error.message) from None
-        self._host = facts.host_facts(
-            object_body(reply, "info"), oci_runtime=self._oci_runtime, kernel=os.uname().release
-        )
+        info = object_body(reply, "info")
+        host = facts.host_facts(info, oci_runtime=self._oci_runtime, kernel=os.uname().release)
+        profile = await asyncio.to_thread(write_profile, facts.seccomp_profile(info), self._dir)
+        self._host = replace(host, seccomp_profile=profile)
         if self._config.require_cgroup_limits and (lacking := {"memory", "pids"} - self._host.controllers):
             raise RuntimeUnavailableError(
                 f"podman.require_cgroup_limits is set, but containers cannot be limited by cgroup here (without: "

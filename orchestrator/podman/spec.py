@@ -55,6 +55,8 @@ class HostFacts:
     """Controllers that containers can be limited by: empty where rootless limits are ignored (cgroup v1)."""
     nproc_per_userns: bool = False
     """Linux 5.14 and later count RLIMIT_NPROC per user namespace, which makes it a limit of one container."""
+    seccomp_profile: str | None = None
+    """Path of the profile to use; None: Podman's own."""
 
 
 def create_payload(spec: SandboxSpec, *, host: HostFacts) -> dict[str, Any]:
@@ -111,6 +113,7 @@ def _privileges(host: HostFacts) -> dict[str, Any]:
         "cap_add": [],
         "no_new_privileges": True,
         "seccomp_policy": "default",
+        **({"seccomp_profile_path": host.seccomp_profile} if host.seccomp_profile else {}),
         # Labels would have to be changed on the user's own files to let a confined container read them.
         **({"selinux_opts": ["disable"]} if host.selinux else {}),
     }

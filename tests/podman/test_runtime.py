@@ -367,6 +367,29 @@ async def test_no_capability_no_new_privileges_seccomp(runtime: PodmanRuntime, m
     assert status["Gid"].split() == ["1000"] * 4
 
 
+async def test_sockets_are_made_only_of_families_that_namespaces_confine(
+    runtime: PodmanRuntime, make_spec: MakeSpec
+) -> None:
+    script = """
+        command -v python3 >/dev/null || { echo no python3; exit; }
+        python3 -c "
+import socket
+for family in range(1, 46):
+    try:
+        socket.socket(family, socket.SOCK_STREAM).close()
+        print(family)
+    except OSError as error:
+        if error.errno != 38:
+            print(family, error.errno)
+"
+    """
+    said = await inside(runtime, make_spec(script))
+    if "no python3" in said:
+        pytest.skip("needs an image with Python")
+    families = {line.split()[0] for line in said.splitlines()}
+    assert families == {"1", "2", "10", "16"}
+
+
 async def test_the_root_is_read_only_and_scratch_is_writable(runtime: PodmanRuntime, make_spec: MakeSpec) -> None:
     script = """
         for place in / /etc /usr /run /run/podmentor /var/tmp /home /proc /sys /dev; do

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import RuntimeUnavailableError
-from orchestrator.podman.facts import host_facts, version_tuple
+from orchestrator.podman.facts import DEFAULT_SECCOMP, host_facts, seccomp_profile, version_tuple
 from orchestrator.podman.spec import HostFacts
 from tests.fakes.libpod import INFO
 
@@ -62,3 +62,8 @@ def test_selinux_and_runtime_are_taken_over() -> None:
 
 def test_versions() -> None:
     assert version_tuple("5.4.2-rc1") == (5, 4, 2)
+
+
+def test_podmans_seccomp_profile_is_where_it_says() -> None:
+    assert seccomp_profile({"host": {"security": {"seccompProfilePath": "/etc/x.json"}}}) == "/etc/x.json"
+    assert seccomp_profile({"host": {"security": {}}}) == seccomp_profile({}) == DEFAULT_SECCOMP

@@ -211,6 +211,13 @@ def test_selinux_labels_are_off_only_where_selinux_is_on() -> None:
     assert "selinux_opts" not in payload()
 
 
+def test_a_seccomp_profile_of_ours_is_used_where_there_is_one() -> None:
+    assert (
+        payload(host=HostFacts(seccomp_profile="/run/x/seccomp.json"))["seccomp_profile_path"] == "/run/x/seccomp.json"
+    )
+    assert "seccomp_profile_path" not in payload()
+
+
 def test_the_oci_runtime_is_asked_for_when_it_is_known() -> None:
     assert payload(host=HostFacts(oci_runtime="runc"))["oci_runtime"] == "runc"
     assert "oci_runtime" not in payload()
