@@ -39,6 +39,8 @@ CLOSE_SECONDS: Final = 1.8
 """Bound on the whole closing; what is not done by then ends with the process."""
 RECHECK_SECONDS: Final = 30.0
 """Longest sleep before the wall clock is looked at again, since it may have been set or the machine suspended."""
+REPORTS_LINGER: Final = 3600.0
+"""How long reports are kept for a service that does not come back."""
 HELLO_SECONDS: Final = 10.0
 WRITE_SECONDS: Final = 10.0
 
@@ -109,17 +111,21 @@ class RelayServer:
             if self._stop.is_set():
                 return
             wait = min([door.grant.expires_at - now for door in self._doors()], default=RECHECK_SECONDS)
-            timeout = self._linger if self._idle() else min(max(wait, 0.0), RECHECK_SECONDS)
+            timeout = self._patience() if self._idle() else min(max(wait, 0.0), RECHECK_SECONDS)
             try:
                 async with asyncio.timeout(timeout):
                     await self._changed.wait()
             except TimeoutError:
                 if self._idle():
-                    log.info("no grants and nobody connected for %.1f s", self._linger)
+                    log.info("no grants and nobody connected for %.1f s", timeout)
                     return
 
     def _doors(self) -> list[RunGateway | RunProxy]:
         return [*self._gateways.values(), *self._proxies.values()]
+
+    def _patience(self) -> float:
+        """How long to stay without work."""
+        return max(self._linger, REPORTS_LINGER) if self._reporting.missed else self._linger
 
     def _idle(self) -> bool:
         return not self._gateways and not self._proxies and self._controllers == 0

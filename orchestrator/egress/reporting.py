@@ -30,6 +30,11 @@ class Reporting:
         self._pushing: asyncio.Task[None] | None = None
 
     @property
+    def missed(self) -> bool:
+        """Whether a service that has asked for the reports has not had all of them."""
+        return self._pushing is not None and self._outbox.waiting_for > 0
+
+    @property
     def waiting_for(self) -> int:
         """Number of the newest report when it has not been taken yet, else 0."""
         return self._outbox.waiting_for

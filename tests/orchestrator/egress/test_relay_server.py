@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.contract.egress import EgressReport
 from orchestrator.egress import relay_server
 from orchestrator.egress.link import Link
 from orchestrator.egress.relay_server import RelayServer
@@ -42,3 +43,29 @@ async def test_a_relay_of_another_user_is_not_given_anything(directory: Path, mo
     assert await heard.get() == b""
     server.close()
     await owner.aclose()
+
+
+async def test_reports_that_the_service_has_missed_are_kept_for_it_a_while(directory: Path) -> None:
+    server = RelayServer(linger=0.05, limits=Limits(), ca_file=None)
+    report = EgressReport(run_id="r", verdict="denied", host="a.example", port=443)
+    server._reporting.put(report)
+    assert server._patience() == 0.05, "nobody has ever asked for them"
+    taken = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        taken.set()
+        writer.close()
+
+    listener = await asyncio.start_unix_server(serve, directory / "s.sock")
+    _, writer = await asyncio.open_unix_connection(directory / "s.sock")
+    server._reporting.subscribe(writer)
+    async with asyncio.timeout(20):
+        await taken.wait()
+    assert server._patience() == relay_server.REPORTS_LINGER
+    server._reporting.taken(1)
+    assert server._patience() == 0.05
+    await server._tasks.aclose()
+    writer.close()
+    await writer.wait_closed()
+    listener.close()
