@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from orchestrator.audit import AuditLog
 from orchestrator.bench.runner import clear
 from orchestrator.bench.stage import Stage
 from orchestrator.bootstrap import (
@@ -24,6 +25,7 @@ from orchestrator.bootstrap import (
     scripted_provider,
     spoken,
 )
+from orchestrator.bootstrap_vault import credential_chain
 from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig, Paths, RunsConfig, StorageConfig
 from orchestrator.config.paths import resolve_paths
 
@@ -55,7 +57,14 @@ async def bench_stage(
         # Runs before the lock is given back: only what holds it may remove the place.
         stack.push_async_callback(asyncio.to_thread, _remove, place, paths.runtime_dir)
         tags = {adapter.image or backend: image_tag} if image_tag is not None else None
-        runs, supervisor, _, journal, _ = await assemble(own, paths, stack, image_tags=tags)
+        runs, supervisor, _, journal, _ = await assemble(
+            own,
+            paths,
+            stack,
+            credentials=credential_chain(own, None),
+            audit=AuditLog(paths.audit_log),
+            image_tags=tags,
+        )
         await asyncio.to_thread(_sample_repo, place / "repo")
         try:
             await clear(runs)  # what a bench has left that was killed

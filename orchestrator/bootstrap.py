@@ -22,11 +22,14 @@ from images.upgrade import PodmanImageUpgrader
 from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.audit import AuditLog
 from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
+from orchestrator.bootstrap_vault import credential_chain, enabled_backends, open_vault, with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.images import ImageUpgrader
-from orchestrator.credentials import CredentialChain, TechnicalUser
+from orchestrator.credentials import OwnKeys
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
@@ -87,8 +90,17 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
     async with AsyncExitStack() as stack:
         await asyncio.to_thread(make_directories, paths)
         stack.enter_context(owned(paths.lock_file))
-        runs, supervisor, tokens, journal, instance = await assemble(config, paths, stack)
-        app = create_app(runs=runs, tokens=tokens, config=config, instance=instance, version=version("podmentor"))
+        config = await with_secrets(config, paths)
+        vault = await stack.enter_async_context(open_vault(config, paths))
+        audit = AuditLog(paths.audit_log)
+        credentials = credential_chain(config, vault)
+        runs, supervisor, tokens, journal, instance = await assemble(
+            config, paths, stack, credentials=credentials, audit=audit
+        )
+        app = create_app(
+            runs=runs, tokens=tokens, credentials=credentials, own_keys=OwnKeys(vault, audit, enabled_backends(config)),
+            config=config, instance=instance, version=version("podmentor"),
+        )  # fmt: skip
         servers = await start_servers(
             app,
             host=config.server.host if listen_tcp else None,
@@ -109,12 +121,17 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
 
 
 async def assemble(
-    config: Config, paths: Paths, stack: AsyncExitStack, *, image_tags: Mapping[str, str] | None = None
+    config: Config,
+    paths: Paths,
+    stack: AsyncExitStack,
+    *,
+    credentials: Credentialing,
+    audit: AuditLog,
+    image_tags: Mapping[str, str] | None = None,
 ) -> tuple[Runs, Supervisor, TokenStore, Journal, str]:
     """Everything below the API, started; what must be let go of is on ``stack``.  ``image_tags``: see PodmanRuntime."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
-    enabled = [name for name, backend in config.external_agent.backends.items() if backend.enabled]
-    adapters = load_adapters(enabled if config.external_agent.enabled else [])
+    adapters = load_adapters(enabled_backends(config))
     database = Database(paths.database)
     stack.push_async_callback(database.aclose)
     await database.open()
@@ -149,7 +166,8 @@ async def assemble(
             relay=relay,
             processes=processes,
             workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
-            credentials=CredentialChain([TechnicalUser()], config),
+            credentials=credentials,
+            audit=audit,
             seen=SeenFiles(PACKAGED, paths.state_dir / SEEN_NAME).lookup,
         )
     )

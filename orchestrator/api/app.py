@@ -12,6 +12,7 @@ from orchestrator.api.routing import register
 from orchestrator.api.tokens import TokenStore
 from orchestrator.api.views import dumps
 from orchestrator.config.models import Config
+from orchestrator.contract.credentials import Credentialing, UserKeys
 from orchestrator.contract.runs import RunService
 from orchestrator.tasks import TaskOwner
 
@@ -23,6 +24,8 @@ def create_app(
     *,
     runs: RunService,
     tokens: TokenStore,
+    credentials: Credentialing,
+    own_keys: UserKeys,
     config: Config,
     instance: str,
     version: str,
@@ -38,6 +41,8 @@ def create_app(
     )
     app[keys.RUNS] = runs
     app[keys.TOKENS] = tokens
+    app[keys.CREDENTIALS] = credentials
+    app[keys.OWN_KEYS] = own_keys
     app[keys.CONFIG] = config
     app[keys.ABOUT] = keys.About(instance=instance, version=version)
     app[keys.TASKS] = TaskOwner("api")

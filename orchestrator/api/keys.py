@@ -8,6 +8,7 @@ from aiohttp import web
 from orchestrator.api.identity import Identity
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config
+from orchestrator.contract.credentials import Credentialing, UserKeys
 from orchestrator.contract.runs import RunService
 from orchestrator.tasks import TaskOwner
 
@@ -21,6 +22,8 @@ class About:
 
 
 RUNS: Final[web.AppKey[RunService]] = web.AppKey("runs")
+CREDENTIALS: Final[web.AppKey[Credentialing]] = web.AppKey("credentials")
+OWN_KEYS: Final[web.AppKey[UserKeys]] = web.AppKey("own_keys")
 TOKENS: Final[web.AppKey[TokenStore]] = web.AppKey("tokens")
 CONFIG: Final[web.AppKey[Config]] = web.AppKey("config")
 ABOUT: Final[web.AppKey[About]] = web.AppKey("about")

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.contract.credentials import LinkName
 from orchestrator.contract.runs import Outcome, RunState, WorkspaceMode
 
 
@@ -56,6 +57,8 @@ class RunView(Answer):
     """``data`` of the event that ended the run badly."""
     exit_code: int | None
     cli_version: str | None
+    credential_link: LinkName | None
+    """Whose credential the run uses."""
     image_id: str | None
     metadata: dict[str, Any]
     queue_position: int | None

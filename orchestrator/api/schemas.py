@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from orchestrator.config.models import PLAIN_NAME
 from orchestrator.contract.runs import RunState, WorkspaceMode
@@ -87,6 +87,13 @@ class ToolArgs(Body):
     """Continue this conversation."""
 
 
+class KeyBody(Body):
+    """The user's own key for a backend."""
+
+    api_key: Annotated[SecretStr, Field(min_length=1, max_length=8192)]
+    """Kept encrypted, never given back."""
+
+
 class Query(BaseModel):
     """Base of all query parameters: texts, so not strict; closed."""
 
@@ -95,6 +102,19 @@ class Query(BaseModel):
 
 class NoQuery(Query):
     """No parameters."""
+
+
+class UserQuery(Query):
+    """Whose."""
+
+    user: PlainName | None = None
+    """Another user than the asking one; only for admins."""
+
+
+class ExplainQuery(UserQuery):
+    """Which credential."""
+
+    backend: PlainName
 
 
 class WaitQuery(Query):

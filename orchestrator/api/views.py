@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.credentials import KeyInfo
 from orchestrator.contract.runs import FileChange, RunRecord, SubagentRecord
 from orchestrator.contract.types import AuthStatus
 
@@ -120,6 +121,11 @@ def session_map(records: list[SubagentRecord]) -> dict[str, Any]:
 def change_view(change: FileChange) -> dict[str, Any]:
     """ChangeView."""
     return _plain(change)
+
+
+def key_view(info: KeyInfo) -> dict[str, Any]:
+    """KeyView."""
+    return _plain(info)
 
 
 def backend_view(info: BackendInfo) -> dict[str, Any]:

@@ -164,6 +164,10 @@ def _check_repos(config: Config, document: Document, warnings: list[str]) -> Non
             raise ConfigError(f"{where}: the whole file system is no repo")
         if not path.is_dir():
             warnings.append(f"{where}: {path} is not a directory (now); runs that name it will be refused")
+        key_file = config.vault.key_file
+        if key_file is not None and key_file.parent.resolve().is_relative_to(path.resolve()):
+            inside = f"{document.where(('vault', 'key_file'))}: lies inside the repo {name}"
+            raise ConfigError(f"{inside}: an agent would see the master key; put it elsewhere")
 
 
 def _check_backends(config: Config, document: Document, prefix: KeyPath, warnings: list[str]) -> None:

@@ -137,6 +137,15 @@ class StorageConfig(Model):
     runtime_dir: AbsolutePath | None = None
 
 
+class VaultConfig(Model):
+    """Where the master key of the vault is.  Neither given nor there: there is no vault."""
+
+    key_file: AbsolutePath | None = None
+    """Unset: ``<state>/vault.key``, if it exists."""
+    key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "PODMENTOR_VAULT_KEY"
+    """The variable that holds the key, when ``key_file`` is not given."""
+
+
 class RunsConfig(Model):
     """How many runs at once, and how long the line may be."""
 
@@ -171,6 +180,7 @@ class Config(Model):
     server: ServerConfig = ServerConfig()
     storage: StorageConfig = StorageConfig()
     repos: dict[Annotated[str, Field(pattern=PLAIN_NAME)], AbsolutePath] = Field(default_factory=dict)
+    vault: VaultConfig = VaultConfig()
     runs: RunsConfig = RunsConfig()
     podman: PodmanConfig = PodmanConfig()
     images: ImagesConfig = ImagesConfig()
@@ -201,6 +211,16 @@ class Paths(Model):
     def token_file(self) -> Path:
         """The local owner's token: made at first use, 0600."""
         return self.state_dir / "local-token"
+
+    @property
+    def vault_key(self) -> Path:
+        """The vault's master key, unless the configuration puts it elsewhere."""
+        return self.state_dir / "vault.key"
+
+    @property
+    def audit_log(self) -> Path:
+        """Who used and changed which secret."""
+        return self.state_dir / "audit.log"
 
     def run_dir(self, run_id: str) -> Path:
         """Durable files of one run."""

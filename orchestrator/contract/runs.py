@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.credentials import LinkName
 from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.events import EventRecord
 
@@ -76,6 +77,8 @@ class RunRecord:
     """data of the error event."""
     exit_code: int | None
     cli_version: str | None
+    credential_link: LinkName | None
+    """Whose credential it uses; None: it has not been started."""
     image_id: str | None
     metadata: Mapping[str, Any]
     queue_position: int | None

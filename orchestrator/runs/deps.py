@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.audit import Audit
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.gateway import Relay
 from orchestrator.contract.sandbox import Runtime
@@ -41,4 +42,5 @@ class Deps:
     processes: ProcessTable
     workspaces: Workspaces
     credentials: Credentialing
+    audit: Audit
     seen: SeenLookup = _nothing_seen

@@ -39,7 +39,12 @@ DRAIN_SECONDS = 900.0
 TEARDOWN_SECONDS = 30.0
 
 INTERNAL = Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
-_REASONS: dict[str, ErrorReason] = {"auth_required": "auth_required", "image_missing": "image_missing"}
+_REASONS: dict[str, ErrorReason] = {
+    "auth_required": "auth_required",
+    "secret_unreadable": "auth_required",
+    "vault_unavailable": "auth_required",
+    "image_missing": "image_missing",
+}
 
 
 class RunDriver:
@@ -116,8 +121,7 @@ class RunDriver:
             self.cancel()
         if self._run.token_sha256 is not None:
             try:
-                record = self._run.record
-                credential = await self._deps.credentials.resolve(user_id=record.user_id, backend=record.backend)
+                credential = await launching.credential_of(self._run, self._deps, link=self._run.record.credential_link)
                 await launching.grant(self._run, self._deps, credential, self._run.token_sha256)
             except PodmentorError as error:
                 log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)

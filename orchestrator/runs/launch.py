@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
-from orchestrator.contract.credentials import Resolved
+from orchestrator.contract.credentials import LinkName, Resolved
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.contract.sandbox import (
     CONTROL_DIR,
@@ -37,7 +37,7 @@ async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
     """Everything up to the started container.  Raises PodmentorError; what was made is the caller's to remove."""
     record = run.record
     adapter = deps.adapters[record.backend]
-    credential = await deps.credentials.resolve(user_id=record.user_id, backend=record.backend)
+    credential = await credential_of(run, deps)
     image = await deps.runtime.image(adapter.image or adapter.name)
     prepared = await deps.workspaces.prepare(
         subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
@@ -52,6 +52,7 @@ async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
     await deps.store.put_sandbox(
         record.run_id, sandbox_id=sandbox_id, subagent_id=record.subagent_id, image_id=image.image_id,
         log_path=log_path, cli_version=image.cli_version, token_sha256=token_sha256, memory_enforcement=enforcement,
+        credential_link=credential.link,
     )  # fmt: skip
     await grant(run, deps, credential, token_sha256)
     limits = record.limits
@@ -67,6 +68,19 @@ async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
     container_id = await deps.runtime.create(spec)
     await deps.store.update_sandbox(sandbox_id, container_id=container_id)
     return await deps.runtime.start_sandbox(container_id)
+
+
+async def credential_of(run: StoredRun, deps: Deps, *, link: LinkName | None = None) -> Resolved:
+    """What the run uses to prove who it is, noted in the audit log: what cannot be noted is not used.
+
+    ``link``: the one that it began with.  Raises what ``Credentialing.resolve`` does, and StorageError.
+    """
+    record = run.record
+    found = await deps.credentials.resolve(user_id=record.user_id, backend=record.backend, link=link)
+    await deps.audit.record(
+        "credential.used", user_id=record.user_id, backend=record.backend, run_id=record.run_id, link=found.link
+    )
+    return found
 
 
 async def grant(run: StoredRun, deps: Deps, credential: Resolved, token_sha256: str) -> None:

@@ -166,7 +166,7 @@ class Store:
 
     async def put_sandbox(
         self, run_id: str, *, sandbox_id: str, subagent_id: str, image_id: str, log_path: Path, cli_version: str,
-        token_sha256: str, memory_enforcement: str,
+        token_sha256: str, memory_enforcement: str, credential_link: str,
     ) -> None:  # fmt: skip
         """Record the sandbox of a run before it is made, so that a crash leaves nothing that nobody knows of."""
 
@@ -177,9 +177,9 @@ class Store:
                 (sandbox_id, subagent_id, image_id, str(log_path), now()),
             )
             connection.execute(
-                "UPDATE runs SET sandbox_id = ?, cli_version = ?, token_sha256 = ?, memory_enforcement = ?"
-                " WHERE run_id = ?",
-                (sandbox_id, cli_version, token_sha256, memory_enforcement, run_id),
+                "UPDATE runs SET sandbox_id = ?, cli_version = ?, token_sha256 = ?, memory_enforcement = ?,"
+                " credential_link = ? WHERE run_id = ?",
+                (sandbox_id, cli_version, token_sha256, memory_enforcement, credential_link, run_id),
             )
 
         await self._database.call(work)
@@ -257,7 +257,8 @@ def _stored(row: sqlite3.Row) -> StoredRun:
         repo=row["repo"], workspace=row["workspace"], limits=ResourceLimits(**json.loads(row["limits"])),
         memory_enforcement=row["memory_enforcement"], usage=json.loads(row["usage"]), final_text=row["final_text"],
         error=json.loads(row["error"]) if row["error"] else None, exit_code=row["exit_code"],
-        cli_version=row["cli_version"], image_id=row["image_id"], metadata=json.loads(row["metadata"]),
+        cli_version=row["cli_version"], credential_link=row["credential_link"],
+        image_id=row["image_id"], metadata=json.loads(row["metadata"]),
         queue_position=None, last_seq=row["last_seq"], created_at=row["created_at"], started_at=row["started_at"],
         finished_at=row["finished_at"],
     )  # fmt: skip

@@ -22,16 +22,19 @@ DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
         ("Bash", lambda args, _: {"command": args["command"], "description": "Run a command"}),
         ("exec_command", lambda args, _: {"cmd": args["command"]}),
         ("exec", codex_tools.run),
+        ("bash", lambda args, _: {"command": args["command"], "description": "Run a command"}),
     ],
     "read": [
         ("Read", lambda args, path: {"file_path": path(args["path"])}),
         ("exec_command", codex_tools.read_command),
         ("exec", codex_tools.read),
+        ("read", lambda args, path: {"filePath": path(args["path"])}),
     ],
     "write": [
         ("Write", lambda args, path: {"file_path": path(args["path"]), "content": args["content"]}),
         ("apply_patch", codex_tools.write_patch),
         ("exec", codex_tools.write),
+        ("write", lambda args, path: {"filePath": path(args["path"]), "content": args["content"]}),
     ],
     "edit": [
         (
@@ -45,6 +48,10 @@ DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
         ),
         ("apply_patch", codex_tools.edit_patch),
         ("exec", codex_tools.edit),
+        (
+            "edit",
+            lambda args, path: {"filePath": path(args["path"]), "oldString": args["old"], "newString": args["new"]},
+        ),
     ],
     "agent": [
         (
@@ -57,6 +64,12 @@ DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
             },
         )
         for name in ("Agent", "Task")
+    ]
+    + [
+        (
+            "task",
+            lambda args, _: {"description": "Ask a helper", "prompt": args["prompt"], "subagent_type": "general"},
+        )
     ],
 }
 

@@ -42,8 +42,9 @@ def _argv(adapter: Subject) -> None:
 def _resume(adapter: Subject) -> None:
     if not adapter.supports_resume:
         return
-    argv = adapter.build_argv(prompt=PROMPT, session_id=SESSION, cwd=Path("/workspace"))
-    assert any(SESSION in word for word in argv), "the session id is not on the command line"
+    session = getattr(adapter, "session_example", SESSION)  # an adapter may take only ids of its CLI's own form
+    argv = adapter.build_argv(prompt=PROMPT, session_id=session, cwd=Path("/workspace"))
+    assert any(session in word for word in argv), "the session id is not on the command line"
     try:
         argv = adapter.build_argv(prompt=PROMPT, session_id="--version", cwd=Path("/workspace"))
     except PodmentorError:

@@ -20,6 +20,7 @@ from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
 from tests.fakes.adapter import EchoAdapter
+from tests.fakes.audit import FakeAudit
 from tests.fakes.credentials import FakeCredentials
 from tests.fakes.relay import FakeRelay
 from tests.fakes.runtime import Box, FakeRuntime
@@ -39,6 +40,7 @@ class World:
         self.runtime = FakeRuntime()
         self.relay = FakeRelay()
         self.credentials = FakeCredentials()
+        self.audit = FakeAudit()
 
     @asynccontextmanager
     async def service(self, *, drain: bool = False) -> AsyncIterator[Service]:
@@ -53,7 +55,7 @@ class World:
             deps = Deps(
                 config=self.config, paths=self.paths, instance="i", adapters={"echo": EchoAdapter()},
                 store=Store(database), journal=Journal(database), watcher=watcher, processes=processes, runtime=self.runtime,
-                relay=self.relay, workspaces=FakeWorkspaces(self.paths), credentials=self.credentials,
+                relay=self.relay, workspaces=FakeWorkspaces(self.paths), credentials=self.credentials, audit=self.audit,
             )  # fmt: skip
             supervisor = Supervisor(deps)
             await supervisor.start()
