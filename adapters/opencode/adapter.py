@@ -76,8 +76,9 @@ class OpenCodeAdapter(BaseAdapter):
         key_headers=("authorization",),
         path_prefixes=("/chat/completions", "/models"),
     )
+    # No cost: OpenCode multiplies with prices from its catalogue of models, which is empty in the image.
     capabilities = Capabilities(
-        streaming=True, deltas=True, thinking=True, resume=True, cost=True, mcp=True, byo_subscription=True
+        streaming=True, deltas=True, thinking=True, resume=True, mcp=True, byo_subscription=True
     )
 
     def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:

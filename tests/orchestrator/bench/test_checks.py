@@ -209,6 +209,13 @@ async def test_what_runs_leave_behind_is_found(good: Stage) -> None:
     assert (await outcomes(dirty))["B24"] == "fail"
 
 
+async def test_a_final_text_may_be_cut_when_it_says_so(good: Stage, actors: Actors) -> None:
+    actors.script["huge"] = [S, *say("x" * 1000), end("xxx …[cut: 997 characters, the whole is in the run's log]")]
+    results = {result.number: result for result in (await tried(good)).results}
+    assert results["B16"].outcome == "pass"
+    assert "says so" in results["B16"].detail
+
+
 async def test_usage_that_is_not_told(good: Stage, actors: Actors) -> None:
     silent = end("Hello there.", tokens=Tokens(input=0, output=0))
     actors.script["text"] = [S, *say("Hello there."), silent]
