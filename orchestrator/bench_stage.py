@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from orchestrator.audit import AuditLog
 from orchestrator.bench.runner import clear
 from orchestrator.bench.stage import Stage
 from orchestrator.bootstrap import (
     ADAPTER_REGISTRY,
     SAMPLE_FILES,
+    AuditLog,
     assemble,
     image_builder,
     load_adapters,

@@ -48,8 +48,16 @@ from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
 from orchestrator.workspace.prepare import DirectoryWorkspaces
 
 __all__ = [
-    "ADAPTER_REGISTRY", "SAMPLE_FILES", "ServiceHandle", "image_builder", "load_adapters", "run_doctor",
-    "running_service", "scripted_provider", "spoken",
+    "ADAPTER_REGISTRY",
+    "SAMPLE_FILES",
+    "AuditLog",
+    "ServiceHandle",
+    "image_builder",
+    "load_adapters",
+    "run_doctor",
+    "running_service",
+    "scripted_provider",
+    "spoken",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -131,7 +139,8 @@ async def assemble(
 ) -> tuple[Runs, Supervisor, TokenStore, Journal, str]:
     """Everything below the API, started; what must be let go of is on ``stack``.  ``image_tags``: see PodmanRuntime."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
-    adapters = load_adapters(enabled_backends(config))
+    oneshot = [name for name, backend in config.external_agent.backends.items() if backend.oneshot]
+    adapters = load_adapters(enabled_backends(config), oneshot=oneshot)
     database = Database(paths.database)
     stack.push_async_callback(database.aclose)
     await database.open()

@@ -98,6 +98,8 @@ class BackendConfig(Model):
     binary: str | None = None
     """Another executable inside the image."""
     mode: Literal["technical_user", "byo_key", "byo_subscription"] = "technical_user"
+    oneshot: bool = False
+    """Use the backend's plain mode, one answer at the end without a stream, where its adapter has one (gemini)."""
     api_key: SecretStr | None = None
     """The technical user's key, usually ``${env:ANTHROPIC_API_KEY}``."""
     extra_env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(default_factory=dict)

@@ -124,6 +124,10 @@ class BaseAdapter(ABC):
     """Name of the image; empty: the adapter's name."""
     gateway: ClassVar[GatewayRoute | None] = None
     capabilities: ClassVar[Capabilities] = Capabilities()
+    prompt_in_argv: ClassVar[bool] = False
+    """Whether the CLI takes the prompt as an argument."""
+    oneshot: ClassVar[type[BaseAdapter] | None] = None
+    """Another adapter of the same backend, for ``oneshot: true`` in its config: one answer at the end, no stream."""
 
     @abstractmethod
     def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Literal
 from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
 from orchestrator.contract.credentials import LinkName, Resolved
 from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.contract.runs import RunFilter
 from orchestrator.contract.sandbox import (
     CONTROL_DIR,
     GATEWAY_PORT,
@@ -23,6 +24,7 @@ from orchestrator.contract.sandbox import (
 from orchestrator.contract.types import Credentials, ResourceLimits
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.deps import Deps
+from orchestrator.runs.recap import RECAP_RUNS, with_recap
 from orchestrator.runs.store import StoredRun
 
 ENTRY = "podmentor-entry"
@@ -42,7 +44,8 @@ async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
     prepared = await deps.workspaces.prepare(
         subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
     )
-    control_dir = await deps.workspaces.make_control_dir(record.run_id, record.query)
+    prompt = await prompt_of(run, adapter, deps)
+    control_dir = await deps.workspaces.make_control_dir(record.run_id, prompt)
     token = secrets.token_urlsafe(32)
     token_sha256 = hashlib.sha256(token.encode()).hexdigest()
     sandbox_id = uuid.uuid4().hex
@@ -58,7 +61,8 @@ async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
     limits = record.limits
     spec = SandboxSpec(
         sandbox_id=sandbox_id, run_id=record.run_id, instance=deps.instance, backend=record.backend,
-        image_id=image.image_id, argv=argv_of(run, adapter, deps, credential), env=env_of(adapter, credential, token),
+        image_id=image.image_id, argv=argv_of(run, prompt, adapter, deps, credential),
+        env=env_of(adapter, credential, token),
         tier=record.tier, workspace=prepared.mount, home=credential.home or prepared.home, control_dir=control_dir,
         log_path=log_path, memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
         pids_max=limits.pids_max, cpus=limits.cpus,
@@ -118,9 +122,18 @@ def route_of(adapter: BaseAdapter, deps: Deps) -> GatewayRoute | None:
     )
 
 
-def argv_of(run: StoredRun, adapter: BaseAdapter, deps: Deps, credential: Resolved) -> list[str]:
+async def prompt_of(run: StoredRun, adapter: BaseAdapter, deps: Deps) -> str:
+    """What the CLI is told: the query, behind a recap of the conversation when the CLI cannot resume it."""
+    record = run.record
+    if adapter.supports_resume:
+        return record.query
+    wanted = RunFilter(user_id=None, subagent_id=record.subagent_id, before=record.run_id, limit=RECAP_RUNS)
+    return with_recap(await deps.store.list_runs(wanted), record.query)
+
+
+def argv_of(run: StoredRun, prompt: str, adapter: BaseAdapter, deps: Deps, credential: Resolved) -> list[str]:
     """The container's command."""
-    argv = adapter.build_argv(prompt=run.record.query, session_id=run.backend_session_id, cwd=Path(WORKSPACE_DIR))
+    argv = adapter.build_argv(prompt=prompt, session_id=run.backend_session_id, cwd=Path(WORKSPACE_DIR))
     binary = deps.config.external_agent.backends[adapter.name].binary
     gateway = adapter.gateway_argv(GATEWAY_URL) if credential.api_key is not None else []
     return [ENTRY, binary or argv[0], *argv[1:], *gateway]

@@ -173,5 +173,6 @@ SCENARIOS: Final[dict[str, Script]] = {
     "huge": _huge,
     "maxtok": _rounds([Text("An answer without an e"), Stop("max_tokens")]),
     "credit": _rounds([Fail(400, "Your credit balance is too low to access the API. Go to Plans & Billing.")]),
+    "badkey": _rounds([Fail(400, "API key not valid. Please pass a valid API key.")]),
     "busy": _rounds([Fail(429, retry_after=1)]),
 }

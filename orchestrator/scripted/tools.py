@@ -23,18 +23,21 @@ DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
         ("exec_command", lambda args, _: {"cmd": args["command"]}),
         ("exec", codex_tools.run),
         ("bash", lambda args, _: {"command": args["command"], "description": "Run a command"}),
+        ("run_shell_command", lambda args, _: {"command": args["command"], "description": "Run a command"}),
     ],
     "read": [
         ("Read", lambda args, path: {"file_path": path(args["path"])}),
         ("exec_command", codex_tools.read_command),
         ("exec", codex_tools.read),
         ("read", lambda args, path: {"filePath": path(args["path"])}),
+        ("read_file", lambda args, path: {"file_path": path(args["path"])}),
     ],
     "write": [
         ("Write", lambda args, path: {"file_path": path(args["path"]), "content": args["content"]}),
         ("apply_patch", codex_tools.write_patch),
         ("exec", codex_tools.write),
         ("write", lambda args, path: {"filePath": path(args["path"]), "content": args["content"]}),
+        ("write_file", lambda args, path: {"file_path": path(args["path"]), "content": args["content"]}),
     ],
     "edit": [
         (
@@ -51,6 +54,15 @@ DIALECTS: dict[ToolKind, list[tuple[str, Build]]] = {
         (
             "edit",
             lambda args, path: {"filePath": path(args["path"]), "oldString": args["old"], "newString": args["new"]},
+        ),
+        (
+            "replace",
+            lambda args, path: {
+                "file_path": path(args["path"]),
+                "old_string": args["old"],
+                "new_string": args["new"],
+                "instruction": "Change the text",
+            },
         ),
     ],
     "agent": [
