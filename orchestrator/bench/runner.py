@@ -149,7 +149,8 @@ def report(
     return BackendReport(
         backend=backend, image_tag=image_tag, cli_version=cli_version,
         when=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"), results=results,
-        capabilities=capabilities_of(results), timings={**timings(evidence), "bench": round(seconds, 1)},
+        capabilities=capabilities_of(results), declared=evidence.declared,
+        timings={**timings(evidence), "bench": round(seconds, 1)},
     )  # fmt: skip
 
 

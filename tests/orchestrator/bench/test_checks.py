@@ -100,6 +100,7 @@ WRONG: list[tuple[str, Change]] = [
     ("B16", says("huge", S, *say("x" * 999), end("x" * 1000))),
     ("B16", says("huge", S, *say("x" * 1000), end("x" * 999))),
     ("B17", says("utf8", S, *say("Gr\ufffde red"), end("Gr\ufffde red"))),
+    ("B17", says("utf8", S, *say("Gr\u00fc\u00dfe 1mred"), end("Gr\u00fc\u00dfe 1mred"))),
     ("B18", survivors),
     ("B19", says("hang", S, end("Awake."))),
     ("B20", leak_in_event),
@@ -207,6 +208,13 @@ async def test_what_runs_leave_behind_is_found(good: Stage) -> None:
 
     dirty = replace(good, leftovers=left)
     assert (await outcomes(dirty))["B24"] == "fail"
+
+
+@pytest.mark.parametrize("text", ["Gr\u00fc\u00dfe red", "Gr\u00fc\u00dfe \x1b[31mred"])
+async def test_escape_sequences_may_be_taken_out(good: Stage, actors: Actors, text: str) -> None:
+    actors.script["utf8"] = [S, *say(text), end(text)]
+    results = {result.number: result for result in (await tried(good)).results}
+    assert (results["B17"].outcome, "escape" in results["B17"].detail) == ("pass", True)
 
 
 async def test_a_final_text_may_be_cut_when_it_says_so(good: Stage, actors: Actors) -> None:
