@@ -57,11 +57,11 @@ async def bench_stage(
         # Runs before the lock is given back: only what holds it may remove the place.
         stack.push_async_callback(asyncio.to_thread, _remove, place, paths.runtime_dir)
         tags = {adapter.image or backend: image_tag} if image_tag is not None else None
-        runs, supervisor, _, journal, _ = await assemble(
+        runs, _, supervisor, _, journal, _ = await assemble(
             own,
             paths,
             stack,
-            credentials=credential_chain(own, None),
+            credentials=credential_chain(own, paths, None),
             audit=AuditLog(paths.audit_log),
             image_tags=tags,
         )

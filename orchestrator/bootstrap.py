@@ -27,15 +27,20 @@ from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
 from orchestrator.bootstrap_vault import credential_chain, enabled_backends, open_vault, with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.accounts import HomeKey
+from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.images import ImageUpgrader
-from orchestrator.credentials import OwnKeys
+from orchestrator.contract.types import AuthStatus
+from orchestrator.credentials import Homes, OwnKeys, probe_with_home
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
+from orchestrator.runs.accounts import Accounts
+from orchestrator.runs.aside import Aside
 from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Journal
@@ -101,13 +106,14 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         config = await with_secrets(config, paths)
         vault = await stack.enter_async_context(open_vault(config, paths))
         audit = AuditLog(paths.audit_log)
-        credentials = credential_chain(config, vault)
-        runs, supervisor, tokens, journal, instance = await assemble(
+        credentials = credential_chain(config, paths, vault)
+        runs, accounts, supervisor, tokens, journal, instance = await assemble(
             config, paths, stack, credentials=credentials, audit=audit
         )
         app = create_app(
-            runs=runs, tokens=tokens, credentials=credentials, own_keys=OwnKeys(vault, audit, enabled_backends(config)),
-            config=config, instance=instance, version=version("podmentor"),
+            runs=runs, accounts=accounts, tokens=tokens, credentials=credentials,
+            own_keys=OwnKeys(vault, audit, enabled_backends(config)), config=config, instance=instance,
+            version=version("podmentor"),
         )  # fmt: skip
         servers = await start_servers(
             app,
@@ -124,6 +130,7 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         try:
             yield handle
         finally:
+            await accounts.aclose()
             await supervisor.stop(drain=handle.drain)
             journal.close()
 
@@ -136,7 +143,7 @@ async def assemble(
     credentials: Credentialing,
     audit: AuditLog,
     image_tags: Mapping[str, str] | None = None,
-) -> tuple[Runs, Supervisor, TokenStore, Journal, str]:
+) -> tuple[Runs, Accounts, Supervisor, TokenStore, Journal, str]:
     """Everything below the API, started; what must be let go of is on ``stack``.  ``image_tags``: see PodmanRuntime."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
     oneshot = [name for name, backend in config.external_agent.backends.items() if backend.oneshot]
@@ -147,21 +154,12 @@ async def assemble(
     journal, store = Journal(database), Store(database)
     tokens = TokenStore(paths.database, local_token=await asyncio.to_thread(ensure_local_token, paths))
     await stack.enter_async_context(tokens)
-    runtime = PodmanRuntime(
-        config=config.podman,
-        runtime_dir=paths.runtime_dir,
-        instance=instance,
-        oci_runtime=await working_runtime(config=config, paths=paths),
-        owned_roots=(paths.state_dir, paths.runtime_dir),
-        image_tags=image_tags,
-        service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
-    )
-    stack.push_async_callback(runtime.aclose)
-    await runtime.start()
+    runtime = await podman_runtime(config, paths, instance, stack, image_tags=image_tags)
     relay = RelayProcess(runtime_dir=paths.runtime_dir, log_path=paths.state_dir / "relay.log")
     processes = ProcessTable()
     stack.push_async_callback(processes.aclose)
     watcher = await stack.enter_async_context(LogWatcher())
+    homes = Homes(paths.plugin_storage)
     supervisor = Supervisor(
         deps := Deps(
             config=config,
@@ -176,6 +174,7 @@ async def assemble(
             processes=processes,
             workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
             credentials=credentials,
+            homes=homes,
             audit=audit,
             seen=SeenFiles(PACKAGED, paths.state_dir / SEEN_NAME).lookup,
         )
@@ -183,7 +182,55 @@ async def assemble(
     stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))
     await relay.start()
     await supervisor.start()
-    return Runs(deps, supervisor), supervisor, tokens, journal, instance
+    runs = Runs(deps, supervisor)
+    aside = aside_of(config, paths, runtime, instance)
+
+    async def ask_cli(adapter: BaseAdapter, key: HomeKey) -> AuthStatus:
+        return await probe_with_home(
+            adapter=adapter,
+            plugin_storage=paths.plugin_storage,
+            user_id=key.user_id,
+            backend=key.backend,
+            probe=aside,
+        )
+
+    accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli)
+    await accounts.start()
+    return runs, accounts, supervisor, tokens, journal, instance
+
+
+def aside_of(config: Config, paths: Paths, runtime: PodmanRuntime, instance: str) -> Aside:
+    """Containers that serve no run."""
+    return Aside(
+        runtime=runtime,
+        runtime_dir=paths.runtime_dir,
+        instance=instance,
+        backends=dict(config.external_agent.backends),
+        host_network=config.podman.tier0_network == "host",
+    )
+
+
+async def podman_runtime(
+    config: Config,
+    paths: Paths,
+    instance: str,
+    stack: AsyncExitStack,
+    *,
+    image_tags: Mapping[str, str] | None = None,
+) -> PodmanRuntime:
+    """The runtime, started; ``stack`` lets go of it.  ``image_tags``: images to use instead of the current ones."""
+    runtime = PodmanRuntime(
+        config=config.podman,
+        runtime_dir=paths.runtime_dir,
+        instance=instance,
+        oci_runtime=await working_runtime(config=config, paths=paths),
+        owned_roots=(paths.state_dir, paths.runtime_dir),
+        image_tags=image_tags,
+        service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
+    )
+    stack.push_async_callback(runtime.aclose)
+    await runtime.start()
+    return runtime
 
 
 def make_directories(paths: Paths) -> None:

@@ -13,7 +13,7 @@ from orchestrator.config import secrets as config_secrets
 from orchestrator.config.models import Config, Paths
 from orchestrator.config.vault import vault_place
 from orchestrator.contract.credentials import UserKeys
-from orchestrator.credentials import ByoKey, CredentialChain, OwnKeys, TechnicalUser
+from orchestrator.credentials import ByoKey, CredentialChain, Homes, OwnKeys, Subscription, TechnicalUser
 from orchestrator.errors import VaultUnavailableError
 from orchestrator.vault import KeySource, MasterKey, Vault, VaultAdmin
 
@@ -31,9 +31,9 @@ def enabled_backends(config: Config) -> list[str]:
     return [name for name, backend in agents.backends.items() if backend.enabled] if agents.enabled else []
 
 
-def credential_chain(config: Config, vault: Vault | None) -> CredentialChain:
+def credential_chain(config: Config, paths: Paths, vault: Vault | None) -> CredentialChain:
     """Every place where a credential may be."""
-    return CredentialChain([ByoKey(vault), TechnicalUser()], config)
+    return CredentialChain([Subscription(Homes(paths.plugin_storage)), ByoKey(vault), TechnicalUser()], config)
 
 
 @asynccontextmanager
@@ -88,4 +88,4 @@ async def explain_credentials(config: Config, paths: Paths, *, user_id: str, bac
     """Which credential a run of this user would use, and why, without a running service."""
     config = await with_secrets(config, paths)
     async with open_vault(config, paths) as vault:
-        return await credential_chain(config, vault).explain(user_id=user_id, backend=backend)
+        return await credential_chain(config, paths, vault).explain(user_id=user_id, backend=backend)

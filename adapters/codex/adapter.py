@@ -61,6 +61,7 @@ class CodexAdapter(BaseAdapter):
         key_headers=("authorization",),
         path_prefixes=("/v1/responses", "/v1/models"),
     )
+    credential_files = (".codex/auth.json",)
     capabilities = Capabilities(
         # ``exec --json`` tells each message when it is complete.
         streaming=True, deltas=False, thinking=True, resume=True, cost=False, mcp=True, byo_subscription=True
@@ -104,6 +105,10 @@ class CodexAdapter(BaseAdapter):
     def parser_for(self, resumed: Resumed | None) -> JsonLinesParser:
         """A new parser for one run; with ``resumed`` it tells that thread from another and its tokens from earlier."""
         return CodexParser(resumed)
+
+    def login_argv(self) -> list[str] | None:
+        """Shows a URL and a code to type there; no browser on this machine is needed."""
+        return [self.binary, "login", "--device-auth"]
 
     def probe_argv(self) -> list[str] | None:
         """0.3 s, and no network; tells whether a login is there, not whether the provider takes it."""

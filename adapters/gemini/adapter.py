@@ -42,6 +42,10 @@ QUIET_ENV = {
 PROMPT_MAX_BYTES = 120_000
 """The kernel takes no argument of more than 128 KiB."""
 
+RAW = ("--raw-output", "--accept-raw-output-risk")
+"""Text as the model wrote it: what the CLI would take out for a terminal's sake it takes out of pieces, and leaves the
+halves of escape sequences.  Whoever prints events in a terminal cleans them there."""
+
 
 class GeminiAdapter(BaseAdapter):
     """Gemini CLI, one process per run, the prompt on stdin, JSON lines on stdout.
@@ -69,7 +73,7 @@ class GeminiAdapter(BaseAdapter):
         Raises InvalidRequestError when ``session_id`` is not one that this CLI could have given.
         """
         del prompt, cwd  # the prompt is read from stdin; a session belongs to the directory that the CLI is started in
-        argv = [self.binary, "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
+        argv = [self.binary, "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust", *RAW]
         if session_id is not None:
             argv += ["--resume", _checked_session_id(session_id)]
         return argv

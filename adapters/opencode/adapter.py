@@ -76,9 +76,8 @@ class OpenCodeAdapter(BaseAdapter):
         key_headers=("authorization",),
         path_prefixes=("/chat/completions", "/models"),
     )
-    # No cost: OpenCode multiplies with prices from its catalogue of models, which is empty in the image.
-    capabilities = Capabilities(
-        streaming=True, deltas=True, thinking=True, resume=True, mcp=True, byo_subscription=True
+    capabilities = Capabilities(  # the cost is told only when the operator's configuration has prices
+        streaming=True, deltas=True, thinking=True, resume=True, cost=False, mcp=True, byo_subscription=True
     )
 
     def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from orchestrator.events import Tokens
 
-TEXT_KEEP = 256 * 1024
+TEXT_KEEP = 4 * 1024 * 1024
 """Characters kept of the newest message."""
 
 

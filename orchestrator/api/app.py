@@ -12,6 +12,7 @@ from orchestrator.api.routing import register
 from orchestrator.api.tokens import TokenStore
 from orchestrator.api.views import dumps
 from orchestrator.config.models import Config
+from orchestrator.contract.accounts import AccountService
 from orchestrator.contract.credentials import Credentialing, UserKeys
 from orchestrator.contract.runs import RunService
 from orchestrator.tasks import TaskOwner
@@ -23,6 +24,7 @@ _CLOSE_SECONDS: Final = 1.0
 def create_app(
     *,
     runs: RunService,
+    accounts: AccountService,
     tokens: TokenStore,
     credentials: Credentialing,
     own_keys: UserKeys,
@@ -34,12 +36,13 @@ def create_app(
     """The HTTP API over ``runs``.
 
     ``instance``: tells services on one machine apart (shown by /healthz).  ``stall_seconds``: how long one write to a
-    streaming client may take.  The application owns neither ``runs`` nor ``tokens``: whoever made them closes them.
+    streaming client may take.  The application owns nothing of what it is handed: whoever made it closes it.
     """
     app = web.Application(
         middlewares=[errors_as_problems, host_guard(config.server)], client_max_size=config.server.max_body_bytes
     )
     app[keys.RUNS] = runs
+    app[keys.ACCOUNTS] = accounts
     app[keys.TOKENS] = tokens
     app[keys.CREDENTIALS] = credentials
     app[keys.OWN_KEYS] = own_keys

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from orchestrator.bench.checks import CHECKS, Check
+from orchestrator.bench.checking import Check
+from orchestrator.bench.checks import CHECKS
 from orchestrator.bench.model import BackendReport, CheckResult, Evidence, Observed, Seen
 from orchestrator.bench.recorder import record
 from orchestrator.bench.scenes import AFTER, FIRST, SCENES, Scene, SceneError

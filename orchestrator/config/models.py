@@ -105,6 +105,8 @@ class BackendConfig(Model):
     extra_env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(default_factory=dict)
     allowed_egress: list[Annotated[str, AfterValidator(_egress_host)]] | None = None
     limits: LimitsConfig = LimitsConfig()
+    login_command: Annotated[list[str], Field(min_length=1)] | None = None
+    """What ``podmentor login`` runs in the image instead of the CLI's usual login."""
     base_url: Annotated[str, AfterValidator(_base_url)] | None = None
     """Base URL of the provider (or of the peer instance), when it is not the adapter's own."""
     expose_mcp_tools: list[str] = Field(default_factory=list)
@@ -152,6 +154,8 @@ class RunsConfig(Model):
     """How many runs at once, and how long the line may be."""
 
     max_concurrent: Count = 8
+    max_concurrent_per_home: Count = 1
+    """Of one user's subscription to one backend: CLIs that renew the same login at once can lose it."""
     max_queued: Annotated[int, BeforeValidator(_a_number), Field(ge=0)] = 1000
 
 
@@ -213,6 +217,11 @@ class Paths(Model):
     def token_file(self) -> Path:
         """The local owner's token: made at first use, 0600."""
         return self.state_dir / "local-token"
+
+    @property
+    def plugin_storage(self) -> Path:
+        """Subscriptions: HOMEs and what is noted about them."""
+        return self.state_dir / "external_agent"
 
     @property
     def vault_key(self) -> Path:

@@ -123,6 +123,10 @@ class BaseAdapter(ABC):
     image: ClassVar[str] = ""
     """Name of the image; empty: the adapter's name."""
     gateway: ClassVar[GatewayRoute | None] = None
+    subscription_gateway: ClassVar[GatewayRoute | None] = None
+    """Where a subscription's requests go, when ``gateway_env`` can send them through the gateway; None: they cannot."""
+    credential_files: ClassVar[tuple[str, ...]] = ()
+    """Where the CLI keeps its login: JSON files, relative to HOME."""
     capabilities: ClassVar[Capabilities] = Capabilities()
     prompt_in_argv: ClassVar[bool] = False
     """Whether the CLI takes the prompt as an argument."""
@@ -182,6 +186,10 @@ class BaseAdapter(ABC):
     def extract_session_id(self, evt: AgentEvent) -> str | None:
         """The session id of ``session_started``."""
         return evt.session_id if isinstance(evt, SessionStarted) else None
+
+    def login_argv(self) -> list[str] | None:
+        """The CLI's own login, for a person at a terminal; None: the CLI has none."""
+        return None
 
     def probe_argv(self) -> list[str] | None:
         """A cheap local command that tells whether the CLI could log in; None: the CLI has none."""

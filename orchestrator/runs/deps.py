@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.accounts import SubscriptionHomes
 from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.audit import Audit
 from orchestrator.contract.credentials import Credentialing
@@ -42,5 +43,6 @@ class Deps:
     processes: ProcessTable
     workspaces: Workspaces
     credentials: Credentialing
+    homes: SubscriptionHomes
     audit: Audit
     seen: SeenLookup = _nothing_seen

@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Literal
 
+from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
 from orchestrator.contract.credentials import LinkName, Resolved
 from orchestrator.contract.gateway import GatewayGrant
@@ -22,10 +23,12 @@ from orchestrator.contract.sandbox import (
     StartedSandbox,
 )
 from orchestrator.contract.types import Credentials, ResourceLimits
+from orchestrator.errors import ConflictError
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.recap import RECAP_RUNS, with_recap
 from orchestrator.runs.store import StoredRun
+from orchestrator.runs.ways import route_of
 
 ENTRY = "podmentor-entry"
 """First word of every container's command: starts the relays to the control directory's sockets, then the CLI."""
@@ -35,11 +38,22 @@ GRACE_SECONDS = 120
 """How much longer than the wall clock conmon and the relay let a run live when no service looks after it."""
 
 
-async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
-    """Everything up to the started container.  Raises PodmentorError; what was made is the caller's to remove."""
+async def launch(run: StoredRun, deps: Deps, account: HomeKey | None) -> StartedSandbox:
+    """Everything up to the started container.  Raises PodmentorError; what was made is the caller's to remove.
+
+    ``account``: the subscription that the run may use, since it has waited for it.
+    """
     record = run.record
     adapter = deps.adapters[record.backend]
     credential = await credential_of(run, deps)
+    subscription = credential.home is not None
+    base_url = deps.config.external_agent.backends[record.backend].base_url
+    route = route_of(adapter, subscription=subscription, tier=record.tier, base_url=base_url)
+    gateway = route is not None or not subscription
+    if subscription:
+        if account is None:
+            raise ConflictError("an account was connected while this run was starting; run it again to use it")
+        await deps.homes.enter(record.run_id, account, adapter.credential_files)
     image = await deps.runtime.image(adapter.image or adapter.name)
     prepared = await deps.workspaces.prepare(
         subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
@@ -57,12 +71,13 @@ async def launch(run: StoredRun, deps: Deps) -> StartedSandbox:
         log_path=log_path, cli_version=image.cli_version, token_sha256=token_sha256, memory_enforcement=enforcement,
         credential_link=credential.link,
     )  # fmt: skip
-    await grant(run, deps, credential, token_sha256)
+    if route is not None:
+        await grant(run, deps, route, credential.api_key, token_sha256)
     limits = record.limits
     spec = SandboxSpec(
         sandbox_id=sandbox_id, run_id=record.run_id, instance=deps.instance, backend=record.backend,
-        image_id=image.image_id, argv=argv_of(run, prompt, adapter, deps, credential),
-        env=env_of(adapter, credential, token),
+        image_id=image.image_id, argv=argv_of(run, prompt, adapter, deps, gateway=gateway),
+        env=env_of(adapter, credential, token, gateway=gateway),
         tier=record.tier, workspace=prepared.mount, home=credential.home or prepared.home, control_dir=control_dir,
         log_path=log_path, memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
         pids_max=limits.pids_max, cpus=limits.cpus,
@@ -87,19 +102,16 @@ async def credential_of(run: StoredRun, deps: Deps, *, link: LinkName | None = N
     return found
 
 
-async def grant(run: StoredRun, deps: Deps, credential: Resolved, token_sha256: str) -> None:
-    """Open the run's gateway (again): only when there is a key to keep outside and a provider to bring it to."""
+async def grant(run: StoredRun, deps: Deps, route: GatewayRoute, api_key: str | None, token_sha256: str) -> None:
+    """Open the run's gateway (again).  ``api_key`` None: the CLI has its own login, which is passed through."""
     record = run.record
-    route = route_of(deps.adapters[record.backend], deps)
-    if route is None or credential.api_key is None:
-        return
     await deps.relay.grant(
         GatewayGrant(
             run_id=record.run_id,
             socket_path=deps.paths.control_dir(record.run_id) / "gateway.sock",
             token_sha256=token_sha256,
             route=route,
-            api_key=credential.api_key,
+            api_key=api_key,
             expires_at=time.time() + remaining(record.limits, record.started_at) + GRACE_SECONDS,
         )
     )
@@ -108,18 +120,6 @@ async def grant(run: StoredRun, deps: Deps, credential: Resolved, token_sha256: 
 def remaining(limits: ResourceLimits, started_at: str | None) -> float:
     """Seconds of wall clock that a run has left."""
     return limits.wall_clock_seconds - (seconds_since(started_at) if started_at else 0.0)
-
-
-def route_of(adapter: BaseAdapter, deps: Deps) -> GatewayRoute | None:
-    """The adapter's route, to the operator's ``base_url`` if there is one."""
-    base_url = deps.config.external_agent.backends[adapter.name].base_url
-    if adapter.gateway is None or base_url is None:
-        return adapter.gateway
-    return GatewayRoute(
-        upstream=base_url.rstrip("/"),
-        key_headers=adapter.gateway.key_headers,
-        path_prefixes=adapter.gateway.path_prefixes,
-    )
 
 
 async def prompt_of(run: StoredRun, adapter: BaseAdapter, deps: Deps) -> str:
@@ -131,22 +131,21 @@ async def prompt_of(run: StoredRun, adapter: BaseAdapter, deps: Deps) -> str:
     return with_recap(await deps.store.list_runs(wanted), record.query)
 
 
-def argv_of(run: StoredRun, prompt: str, adapter: BaseAdapter, deps: Deps, credential: Resolved) -> list[str]:
+def argv_of(run: StoredRun, prompt: str, adapter: BaseAdapter, deps: Deps, *, gateway: bool) -> list[str]:
     """The container's command."""
     argv = adapter.build_argv(prompt=prompt, session_id=run.backend_session_id, cwd=Path(WORKSPACE_DIR))
     binary = deps.config.external_agent.backends[adapter.name].binary
-    gateway = adapter.gateway_argv(GATEWAY_URL) if credential.api_key is not None else []
-    return [ENTRY, binary or argv[0], *argv[1:], *gateway]
+    return [ENTRY, binary or argv[0], *argv[1:], *(adapter.gateway_argv(GATEWAY_URL) if gateway else [])]
 
 
-def env_of(adapter: BaseAdapter, credential: Resolved, token: str) -> dict[str, str]:
+def env_of(adapter: BaseAdapter, credential: Resolved, token: str, *, gateway: bool = True) -> dict[str, str]:
     """The container's environment: the run's token where the CLI expects a key, never the key."""
     home = Path(HOME_DIR)
-    gateway = adapter.gateway_env(GATEWAY_URL) if credential.api_key is not None else {}
+    way = adapter.gateway_env(GATEWAY_URL) if gateway else {}
     creds = Credentials(
         api_key=token if credential.api_key is not None else None,
         home=home,
-        extra_env={**credential.extra_env, **gateway, "PODMENTOR_CONTROL": CONTROL_DIR},
+        extra_env={**credential.extra_env, **way, "PODMENTOR_CONTROL": CONTROL_DIR},
     )
     return adapter.build_env(creds=creds, home=home)
 

@@ -67,7 +67,7 @@ class Prober:
             return AuthStatus(installed=True, authenticated=False, error=error.message)
         argv = adapter.probe_argv() if image is not None else None
         if image is None or argv is None:
-            env = env_of(adapter, credential, PLACEHOLDER)
+            env = env_of(adapter, credential, PLACEHOLDER, gateway=credential.api_key is not None)
             if credential.home is not None:
                 env["HOME"] = str(credential.home)  # the adapter looks from here, not from inside
             return await adapter.probe_auth(env)
@@ -114,7 +114,8 @@ class Prober:
         return SandboxSpec(
             sandbox_id=probe_id, run_id=probe_id, instance=deps.instance, backend=adapter.name,
             image_id=image.image_id, argv=[ENTRY, binary if own and binary else argv[0], *argv[1:]],
-            env=env_of(adapter, credential, PLACEHOLDER), tier=1, workspace=prepared.mount,
+            env=env_of(adapter, credential, PLACEHOLDER, gateway=credential.api_key is not None),
+            tier=1, workspace=prepared.mount,
             home=credential.home or prepared.home, control_dir=control_dir, log_path=deps.paths.log_path(probe_id),
             memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
             pids_max=limits.pids_max, cpus=limits.cpus, kill_after_seconds=int(WAIT_SECONDS),

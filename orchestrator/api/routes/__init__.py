@@ -1,9 +1,9 @@
 """Every route of the API, in the order of the document."""
 
-from orchestrator.api.routes import backends, credentials, events, health, probe, runs, subagents, tools
+from orchestrator.api.routes import accounts, backends, credentials, events, health, probe, runs, subagents, tools
 from orchestrator.api.routing import Route
 
 ROUTES: tuple[Route, ...] = (
-    *runs.ROUTES, *events.ROUTES, *subagents.ROUTES, *backends.ROUTES, *credentials.ROUTES,
+    *runs.ROUTES, *events.ROUTES, *subagents.ROUTES, *backends.ROUTES, *credentials.ROUTES, *accounts.ROUTES,
     *tools.ROUTES, *probe.ROUTES, *health.ROUTES,
 )  # fmt: skip

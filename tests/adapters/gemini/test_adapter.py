@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from adapters.gemini import GeminiAdapter, GeminiOneshotAdapter
+from adapters.gemini.adapter import RAW
 from images.catalogue import RECIPES
 from orchestrator.contract.types import Credentials
 from orchestrator.errors import InvalidRequestError
@@ -13,7 +14,7 @@ from orchestrator.testing.kit import Contract, Subject
 from tests.adapters.registered import RECORDINGS
 
 SESSION = "aa3d8234-24b7-42f4-a166-c7a1af21a8a0"
-ARGV = ["gemini", "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"]
+ARGV = ["gemini", "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust", *RAW]
 
 
 def argv(session_id: str | None = None) -> list[str]:

@@ -15,6 +15,7 @@ from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.config.models import Config, Paths
 from orchestrator.credentials import ByoKey, CredentialChain, OwnKeys, TechnicalUser
+from tests.fakes.account_service import FakeAccounts
 from tests.fakes.audit import FakeAudit
 from tests.fakes.run_service import FakeRunService
 from tests.orchestrator.api.harness import Api
@@ -41,10 +42,10 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             local = await asyncio.to_thread(ensure_local_token, paths)
             tokens = await stack.enter_async_context(TokenStore(paths.database, local_token=local))
             config = Config.model_validate({"server": server or {}, "external_agent": {"backends": BACKENDS}})
-            runs, audit = FakeRunService(), FakeAudit()
+            runs, accounts, audit = FakeRunService(), FakeAccounts(), FakeAudit()
             store = await stack.enter_async_context(opened_vault(paths)) if vault else None
             app = create_app(
-                runs=runs, tokens=tokens, config=config, instance="i-1", version="1.2.3",
+                runs=runs, accounts=accounts, tokens=tokens, config=config, instance="i-1", version="1.2.3",
                 credentials=CredentialChain([ByoKey(store), TechnicalUser()], config),
                 own_keys=OwnKeys(store, audit, BACKENDS), **settings,
             )  # fmt: skip
@@ -52,8 +53,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             stack.push_async_callback(servers.aclose)
             session = await stack.enter_async_context(aiohttp.ClientSession())
             api = Api(
-                runs=runs, tokens=tokens, config=config, servers=servers, session=session, directory=tmp_path,
-                vault=store, audit=audit,
+                runs=runs, accounts=accounts, tokens=tokens, config=config, servers=servers, session=session,
+                directory=tmp_path, vault=store, audit=audit,
             )  # fmt: skip
             api.token["local"] = local
             for name, role in (("alice", "user"), ("bob", "user"), ("svc", "service"), ("root", "admin")):

@@ -15,6 +15,7 @@ from orchestrator.api.server import RunningServers
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config
 from orchestrator.vault import Vault
+from tests.fakes.account_service import FakeAccounts
 from tests.fakes.audit import FakeAudit
 from tests.fakes.run_service import FakeRunService
 
@@ -49,6 +50,7 @@ class Api:
     """The running service and tokens for it."""
 
     runs: FakeRunService
+    accounts: FakeAccounts
     tokens: TokenStore
     config: Config
     servers: RunningServers

@@ -116,7 +116,9 @@ def test_a_typo_names_file_line_key_and_the_nearest_name() -> None:
 
 
 def test_a_key_that_is_like_no_other_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"runs\.zzz: unknown key; known here: max_concurrent, max_queued"):
+    with pytest.raises(
+        ConfigError, match=r"runs\.zzz: unknown key; known here: max_concurrent, max_concurrent_per_home, max_queued"
+    ):
         read("runs: {zzz: 1}")
 
 

@@ -542,7 +542,7 @@ async def test_another_image_than_the_current_one(libpod: FakeLibpod, make_runti
     gone = make_runtime(image_tags={"claude-code": "9.9.9-abc"})
     await gone.start()
     libpod.script("GET", "/images/localhost/podmentor/claude-code:9.9.9-abc/json", NO_IMAGE)
-    with pytest.raises(ImageMissingError, match="no image with the tag 9.9.9-abc: podmentor images list"):
+    with pytest.raises(ImageMissingError, match=r"no image with the tag 9\.9\.9-abc: podmentor images list"):
         await gone.image("claude-code")
 
 

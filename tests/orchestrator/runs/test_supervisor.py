@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from orchestrator.contract.adapter import Resumed, StreamParser
-from orchestrator.contract.credentials import Resolved
 from orchestrator.contract.runs import LimitsRequest
 from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError, StorageError
 from orchestrator.events import AgentEvent
 from orchestrator.runs import limits_watch
 from tests.fakes.adapter import EchoAdapter, EchoParser
+from tests.fakes.credentials import FakeCredentials
 from tests.orchestrator.runs.harness import USER, World, answer, shape
 
 WHOLE = ["status:queued", "status:starting", "status:running", "session_started", "message_delta", "completed"]
@@ -111,23 +111,12 @@ async def test_a_parser_is_told_which_conversation_goes_on_and_what_it_has_used(
     ]  # fmt: skip
 
 
-async def test_words_for_the_gateway_come_last_and_only_with_a_key_outside(
-    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async def subscription(**_: str) -> Resolved:
-        return Resolved(link="byo_subscription", home=tmp_path)
-
+async def test_words_for_the_gateway_come_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EchoAdapter, "gateway_argv", lambda _, base_url: ["--at", base_url])
     async with world.service() as service:
         run = await service.submit()
         box = await service.box()
         assert box.spec.argv == ["podmentor-entry", "echo-cli", "--cwd", "/workspace", "--at", "http://127.0.0.1:8080"]
-        answer(box)
-        await service.finished(run.run_id)
-        monkeypatch.setattr(world.credentials, "resolve", subscription)
-        run = await service.submit()
-        box = await service.box()
-        assert "--at" not in box.spec.argv
         answer(box)
         await service.finished(run.run_id)
 
@@ -145,7 +134,7 @@ async def test_a_session_in_which_nothing_was_said_is_not_resumed(world: World) 
 
 
 async def test_without_a_credential_nothing_is_spawned(world: World) -> None:
-    world.credentials.api_key = None
+    world.credentials = FakeCredentials(api_key=None)
     async with world.service() as service:
         run = await service.submit()
         record = await service.finished(run.run_id)
