@@ -88,12 +88,26 @@ async def test_a_cli_that_is_not_in_the_image(world: World) -> None:
     assert (status.installed, status.authenticated) == (False, False)
 
 
-async def test_a_cli_that_is_silent_for_too_long_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cli_that_is_silent_for_too_long_is_ended(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(*, user_id: str, backend: str) -> Resolved:
+        return Resolved(link="byo_subscription", home=tmp_path / "home-of-alice")
+
+    monkeypatch.setattr(world.credentials, "resolve", resolve)
     monkeypatch.setattr(probing, "PROBE_SECONDS", 0.05)
     async with world.service() as service:
         status = await service.runs.probe("echo", user_id=USER)
     assert (status.installed, status.authenticated) == (True, False)
     assert "no answer" in (status.error or "")
+    assert nothing_left(world)
+
+
+async def test_with_a_key_a_slow_cli_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.05)
+    world.credentials.extra_env = {"ECHO_API_KEY": "x"}
+    async with world.service() as service:
+        assert await service.runs.probe("echo", user_id=USER) == AuthStatus(installed=True, authenticated=True)
     assert nothing_left(world)
 
 
