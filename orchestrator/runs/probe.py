@@ -115,8 +115,8 @@ class Prober:
         return SandboxSpec(
             sandbox_id=probe_id, run_id=probe_id, instance=deps.instance, backend=adapter.name,
             image_id=image.image_id, argv=[ENTRY, binary if own and binary else argv[0], *argv[1:]],
-            env=env_of(adapter, credential, PLACEHOLDER, gateway=credential.api_key is not None),
-            tier=1, workspace=prepared.mount,
+            env=env_of(adapter, credential, PLACEHOLDER, gateway=credential.api_key is not None), tier=1,
+            workspace=prepared.mount,
             home=credential.home or prepared.home, control_dir=control_dir, log_path=deps.paths.log_path(probe_id),
             memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
             pids_max=limits.pids_max, cpus=limits.cpus, kill_after_seconds=int(WAIT_SECONDS),

@@ -222,8 +222,8 @@ def test_what_is_not_understood_is_shown(odd: dict[str, object]) -> None:
 
 
 def test_a_long_text_is_bounded_at_the_end_only() -> None:
-    events = run(step_start(), *[delta("x" * 100_000) for _ in range(4)], step_finish())
-    assert sum(len(event.text) for event in events if isinstance(event, MessageDelta)) == 400_000
+    events = run(step_start(), *[delta("x" * 1_000_000) for _ in range(5)], step_finish())
+    assert sum(len(event.text) for event in events if isinstance(event, MessageDelta)) == 5_000_000
     assert isinstance(events[-1], Completed)
     assert "…[cut: " in events[-1].final_text
-    assert len(events[-1].final_text) < 300_000
+    assert len(events[-1].final_text) < 4_500_000

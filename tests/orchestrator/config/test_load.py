@@ -208,6 +208,17 @@ def test_a_file_that_says_nothing_of_backends_keeps_the_default_one() -> None:
     assert not read("external_agent: {backends: {}}").config.external_agent.backends
 
 
+def test_without_a_file_each_backend_with_a_key_is_enabled() -> None:
+    assert set(read("").config.external_agent.backends) == {"claude-code"}
+    loaded = read("", OPENAI_API_KEY="sk-1", GEMINI_API_KEY="sk-2", OPENCODE_API_KEY="")
+    keys = {name: backend.api_key for name, backend in loaded.config.external_agent.backends.items()}
+    assert {name: key and key.get_secret_value() for name, key in keys.items()} == {
+        "claude-code": None,
+        "codex": "sk-1",
+        "gemini": "sk-2",
+    }
+
+
 def test_where_the_file_is_looked_for(tmp_path: Path) -> None:
     def write(path: Path, port: int) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
