@@ -109,6 +109,8 @@ class BackendReport:
     results: tuple[CheckResult, ...]
     capabilities: Mapping[str, bool]
     """What was seen of it."""
+    declared: Mapping[str, bool]
+    """What its adapter says of it."""
     timings: Mapping[str, float]
     """Seconds, for information: they depend on the machine."""
 

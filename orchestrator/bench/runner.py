@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from orchestrator.bench.checks import CHECKS, Check
+from orchestrator.bench.checking import Check
+from orchestrator.bench.checks import CHECKS
 from orchestrator.bench.model import BackendReport, CheckResult, Evidence, Observed, Seen
 from orchestrator.bench.recorder import record
 from orchestrator.bench.scenes import AFTER, FIRST, SCENES, Scene, SceneError
@@ -149,7 +150,8 @@ def report(
     return BackendReport(
         backend=backend, image_tag=image_tag, cli_version=cli_version,
         when=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"), results=results,
-        capabilities=capabilities_of(results), timings={**timings(evidence), "bench": round(seconds, 1)},
+        capabilities=capabilities_of(results), declared=evidence.declared,
+        timings={**timings(evidence), "bench": round(seconds, 1)},
     )  # fmt: skip
 
 

@@ -20,6 +20,9 @@ PACKAGED: Final = Path(__file__).with_name("seen.json")
 SEEN_NAME: Final = "seen.json"
 """In the state directory: of the versions that this machine was upgraded to."""
 
+UNTRIED: Final = ("mcp", "byo_subscription")
+"""Capabilities that the bench does not try: what the adapter declares is shown of them."""
+
 
 class SeenFiles:
     """Looks into several files, the last one first.  They are read anew when they have changed; reading blocks."""
@@ -60,6 +63,7 @@ def entry_of(report: BackendReport) -> dict[str, Any]:
         "cli_version": report.cli_version,
         "when": report.when[:10],
         "capabilities": dict(report.capabilities),
+        "declared": {name: bool(report.declared.get(name)) for name in UNTRIED},
         "checks": {result.number: result.outcome for result in report.results},
         "timings": dict(report.timings),
     }

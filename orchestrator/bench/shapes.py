@@ -64,6 +64,19 @@ def compare_case(name: str, old: Path, new: Path) -> list[Change]:
     ]
 
 
+def folded(changes: Iterable[Change]) -> list[tuple[str, str, str]]:
+    """For people: (cases, where, what), each difference once, those of one kind of line together."""
+    by_what: dict[tuple[str, str], list[str]] = {}
+    for change in changes:
+        by_what.setdefault((change.where, change.what), []).append(change.case)
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for (where, what), cases in by_what.items():
+        shown = ", ".join(cases) if len(cases) <= 2 else f"{cases[0]} and {len(cases) - 1} more"
+        kind, sign, member = what.rpartition(": + ") if ": + " in what else what.rpartition(": - ")
+        lines.setdefault((shown, where, f"{kind}{sign}"), []).append(member)
+    return [(shown, where, f"{head}{', '.join(members)}") for (shown, where, head), members in lines.items()]
+
+
 def sequence(events: Iterable[Mapping[str, Any]]) -> list[str]:
     """The kinds in their order, repetitions folded, with what matters of each."""
     names = [_name(event) for event in events]

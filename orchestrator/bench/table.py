@@ -26,6 +26,7 @@ TITLES: Final[dict[str, str]] = {
     "cost": "cost",
 }
 """Capability to what people call it, in the order of the table."""
+UNTRIED_TITLES: Final = {"mcp": "MCP servers (declared)", "byo_subscription": "own subscription (declared)"}
 
 
 def write_table(path: Path, backends: Mapping[str, Mapping[str, Any]]) -> None:
@@ -53,6 +54,8 @@ def render(backends: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     for capability, title in TITLES.items():
         rows.append([title, *(_word(entry.get("capabilities", {}).get(capability)) for entry in backends.values())])
+    for name, title in UNTRIED_TITLES.items():
+        rows.append([title, *(_word(entry.get("declared", {}).get(name)) for entry in backends.values())])
     for name, title in (("start", "first event after"), ("first_text", "first text after")):
         rows.append([title, *(_seconds(entry.get("timings", {}).get(name)) for entry in backends.values())])
     rows.append(["checks", *(_checks(entry.get("checks", {})) for entry in backends.values())])

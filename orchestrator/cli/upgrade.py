@@ -12,7 +12,7 @@ import click
 
 from orchestrator.bench.model import BackendReport
 from orchestrator.bench.seen import SEEN_NAME, update
-from orchestrator.bench.shapes import Change, compare
+from orchestrator.bench.shapes import Change, compare, folded
 from orchestrator.cli import console as consoles
 from orchestrator.cli.bench import JOBS, try_one
 from orchestrator.cli.bench_view import show
@@ -203,19 +203,8 @@ def show_changes(upgrade: Upgrade, *, compared: bool) -> None:
         out.out(f"\nevents and output, {versions}: the same shape in every case")
         return
     out.out(f"\nevents and output, {versions}:", style="bold")
-    rows = grouped(upgrade.changes)
+    rows = [(cases, where, clean(what)) for cases, where, what in folded(upgrade.changes)]
     consoles.table(out, ("CASES", "WHERE", "CHANGE"), rows)
-
-
-def grouped(changes: list[Change]) -> list[tuple[str, str, str]]:
-    """Each difference once, with the cases that show it."""
-    cases: dict[tuple[str, str], list[str]] = {}
-    for change in changes:
-        cases.setdefault((change.where, change.what), []).append(change.case)
-    return [
-        (", ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more", where, clean(what))
-        for (where, what), names in cases.items()
-    ]
 
 
 def _last_line(upgrade: Upgrade) -> str:

@@ -95,9 +95,14 @@ class Prober:
                 ended = await asyncio.wait_for(deps.runtime.wait(sandbox), PROBE_SECONDS)
             except TimeoutError:
                 error = f"{adapter.binary} gave no answer within {PROBE_SECONDS:.0f} s"
-                return AuthStatus(installed=True, authenticated=False, error=error)
-            stdout, stderr = await asyncio.to_thread(read_output, log_path)
-            return _verdict(adapter, ended, stdout, stderr)
+                status = AuthStatus(installed=True, authenticated=False, error=error)
+            else:
+                stdout, stderr = await asyncio.to_thread(read_output, log_path)
+                status = _verdict(adapter, ended, stdout, stderr)
+            if credential.api_key is not None and status.installed and not status.authenticated:
+                # Some CLIs tell of their stored logins only; with a key it is the environment that counts.
+                return await adapter.probe_auth(dict(spec.env))
+            return status
 
     def _spec(
         self, adapter: BaseAdapter, credential: Resolved, image: ImageRef, argv: list[str], probe_id: str,

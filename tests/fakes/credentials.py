@@ -13,6 +13,7 @@ class FakeCredentials:
 
     def __init__(self, api_key: str | None = "real-key") -> None:
         self.api_key = api_key
+        self.extra_env: dict[str, str] = {}
         self.failure: Exception | None = None
         self.asked: list[LinkName | None] = []
         """For which link each call of ``resolve`` asked."""
@@ -23,7 +24,7 @@ class FakeCredentials:
             raise self.failure
         if self.api_key is None:
             raise AuthRequiredError(f"there is no key for {backend}; set api_key in podmentor.yaml")
-        return Resolved(link="technical_user", api_key=self.api_key)
+        return Resolved(link="technical_user", api_key=self.api_key, extra_env=dict(self.extra_env))
 
     async def explain(self, *, user_id: str, backend: str) -> list[dict[str, Any]]:
         return [{"link": "technical_user", "chosen": self.api_key is not None, "reason": "as it is"}]

@@ -36,7 +36,10 @@ def started(env: dict[str, str], *command: str) -> Iterator[tuple[subprocess.Pop
     with subprocess.Popen(argv(*command), env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        yield process, process.stdin, process.stdout
+        try:
+            yield process, process.stdin, process.stdout
+        finally:
+            process.kill()  # a failed test must not wait for an end that does not come
 
 
 def run(env: dict[str, str], script: str) -> subprocess.CompletedProcess[bytes]:

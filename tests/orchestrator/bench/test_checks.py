@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.bench import checks, scenes
+from orchestrator.bench import checking, scenes
 from orchestrator.bench.checks import CHECKS
 from orchestrator.bench.model import BackendReport
 from orchestrator.bench.runner import bench
@@ -100,6 +100,8 @@ WRONG: list[tuple[str, Change]] = [
     ("B16", says("huge", S, *say("x" * 999), end("x" * 1000))),
     ("B16", says("huge", S, *say("x" * 1000), end("x" * 999))),
     ("B17", says("utf8", S, *say("Gr\ufffde red"), end("Gr\ufffde red"))),
+    ("B17", says("utf8", S, *say("Gr\u00fc\u00dfe \x1b[31mred"), end("Gr\u00fc\u00dfe \x1b[31mred"))),
+    ("B17", says("utf8", S, *say("Gr\u00fc\u00dfe 1mred"), end("Gr\u00fc\u00dfe 1mred"))),
     ("B18", survivors),
     ("B19", says("hang", S, end("Awake."))),
     ("B20", leak_in_event),
@@ -196,7 +198,7 @@ async def test_events_that_come_only_at_the_end_are_no_streaming(
 
 
 async def test_an_answer_that_takes_for_ever_to_fail_is_found(good: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "BOUND_SECONDS", 0.0)
+    monkeypatch.setattr(checking, "BOUND_SECONDS", 0.0)
     found = await outcomes(good)
     assert {name for name, outcome in found.items() if outcome == "fail"} == {"B09", "B10", "B11", "B12", "B14"}
 
@@ -207,6 +209,12 @@ async def test_what_runs_leave_behind_is_found(good: Stage) -> None:
 
     dirty = replace(good, leftovers=left)
     assert (await outcomes(dirty))["B24"] == "fail"
+
+
+async def test_escape_sequences_may_be_taken_out(good: Stage, actors: Actors) -> None:
+    actors.script["utf8"] = [S, *say("Gr\u00fc\u00dfe red"), end("Gr\u00fc\u00dfe red")]
+    results = {result.number: result for result in (await tried(good)).results}
+    assert (results["B17"].outcome, "escape" in results["B17"].detail) == ("pass", True)
 
 
 async def test_usage_that_is_not_told(good: Stage, actors: Actors) -> None:

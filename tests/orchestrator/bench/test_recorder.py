@@ -12,7 +12,7 @@ from orchestrator.bench.model import Evidence
 from orchestrator.bench.recorder import record, split
 from orchestrator.bench.runner import play_all
 from orchestrator.bench.scenes import FIRST, SCENES
-from orchestrator.bench.shapes import compare, compare_case
+from orchestrator.bench.shapes import Change, compare, compare_case, folded
 from orchestrator.bench.stage import Stage
 from orchestrator.errors import StorageError
 from orchestrator.testing.conformance import RECORDING_CONTRACTS, load_all
@@ -126,6 +126,21 @@ def test_reasons_phases_and_tools_are_part_of_the_order(tmp_path: Path) -> None:
     new = case(tmp_path / "new", stdout=[], events=[use, {"kind": "error", "data": {"reason": "rate_limited"}}])
     (change,) = compare_case("one", old, new)
     assert change.what == "tool_use:Bash error:cli_failed -> tool_use:Bash error:rate_limited"
+
+
+def test_for_people_each_difference_is_told_once() -> None:
+    changes = [
+        Change(case=case, where="output", what=what)
+        for case in ("a", "b", "c")
+        for what in ("result: + x", "result: + y.z", "result: - w", "new: user")
+    ]
+    changes.append(Change(case="a", where="events", what="thinking completed -> completed"))
+    assert folded(changes) == [
+        ("a and 2 more", "output", "result: + x, y.z"),
+        ("a and 2 more", "output", "result: - w"),
+        ("a and 2 more", "output", "new: user"),
+        ("a", "events", "thinking completed -> completed"),
+    ]
 
 
 def test_scenes_have_names_of_their_own() -> None:

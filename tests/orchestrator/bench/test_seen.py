@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.bench.checks import CHECKS
 from orchestrator.bench.model import BackendReport, CheckResult
-from orchestrator.bench.seen import PACKAGED, SeenFiles, read, update
-from orchestrator.bench.table import BEGIN, END, TITLES, render, write_table
+from orchestrator.bench.seen import PACKAGED, UNTRIED, SeenFiles, read, update
+from orchestrator.bench.table import BEGIN, END, TITLES, UNTRIED_TITLES, render, write_table
 from orchestrator.errors import StorageError
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "backends.md"
@@ -24,7 +24,7 @@ def report(backend: str = "acme", version: str = "1.0.0", **capabilities: bool) 
     )
     return BackendReport(
         backend=backend, image_tag="t", cli_version=version, when="2026-01-02T03:04:05Z", results=results,
-        capabilities=capabilities, timings={"start": 0.9, "first_text": 1.25},
+        capabilities=capabilities, declared={"mcp": True, "deltas": True}, timings={"start": 0.9, "first_text": 1.25},
     )  # fmt: skip
 
 
@@ -36,6 +36,7 @@ def test_the_document_shows_what_is_served() -> None:
 
 def test_every_capability_has_a_line() -> None:
     assert {check.capability for check in CHECKS if check.capability} == set(TITLES)
+    assert set(UNTRIED) == set(UNTRIED_TITLES)
 
 
 def test_only_the_very_version_is_served(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
     assert text.startswith("# Title\n\nby hand\n\n")
     assert text.endswith("\nmore by hand\n")
     assert "former" not in text
-    for row in ("| CLI version | 1.0.0 |", "| text in pieces | yes |", "| cost | no |", "| reasoning | ? |",
+    for row in ("| CLI version | 1.0.0 |", "| text in pieces | yes |", "| cost | no |", "| reasoning | ? |", "| MCP servers (declared) | yes |", "| own subscription (declared) | no |",
                 "| first text after | 1.2 s |", "| checks | 1 pass; B02 not supported |"):  # fmt: skip
         assert row in text
 

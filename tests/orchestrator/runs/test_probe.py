@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.contract.credentials import Resolved
 from orchestrator.contract.types import AuthStatus
 from orchestrator.errors import SandboxError, UnknownBackendError
 from orchestrator.runs import probe as probing
@@ -53,19 +54,60 @@ async def test_c15_the_cli_is_asked_in_a_container_of_its_own(world: World) -> N
     assert nothing_left(world)
 
 
-async def test_what_the_cli_says_is_handed_on(world: World) -> None:
+async def test_what_the_cli_says_of_a_subscription_is_handed_on(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home-of-alice"
+
+    async def resolve(*, user_id: str, backend: str) -> Resolved:
+        return Resolved(link="byo_subscription", home=home)
+
+    monkeypatch.setattr(world.credentials, "resolve", resolve)
     world.runtime.on_start = says(1, b"not logged in")  # type: ignore[assignment]
     async with world.service() as service:
         status = await service.runs.probe("echo", user_id=USER)
     assert status == AuthStatus(installed=True, authenticated=False, error="not logged in")
+    assert world.runtime.created[0].home == home
+    assert world.runtime.created[0].env["ECHO_KEY"] == ""
 
 
-async def test_a_cli_that_is_silent_for_too_long_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_a_key_a_cli_that_knows_no_login_is_authenticated(world: World) -> None:
+    world.credentials.extra_env = {"ECHO_API_KEY": "x"}
+    world.runtime.on_start = says(1, b"not logged in")  # type: ignore[assignment]
+    async with world.service() as service:
+        assert await service.runs.probe("echo", user_id=USER) == AuthStatus(installed=True, authenticated=True)
+    world.credentials.extra_env = {}
+    async with world.service() as service:
+        assert not (await service.runs.probe("echo", user_id=USER)).authenticated, "the CLI gets no key at all"
+
+
+async def test_a_cli_that_is_not_in_the_image(world: World) -> None:
+    world.runtime.on_start = says(127, b"echo-cli: not found")  # type: ignore[assignment]
+    async with world.service() as service:
+        status = await service.runs.probe("echo", user_id=USER)
+    assert (status.installed, status.authenticated) == (False, False)
+
+
+async def test_a_cli_that_is_silent_for_too_long_is_ended(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(*, user_id: str, backend: str) -> Resolved:
+        return Resolved(link="byo_subscription", home=tmp_path / "home-of-alice")
+
+    monkeypatch.setattr(world.credentials, "resolve", resolve)
     monkeypatch.setattr(probing, "PROBE_SECONDS", 0.05)
     async with world.service() as service:
         status = await service.runs.probe("echo", user_id=USER)
     assert (status.installed, status.authenticated) == (True, False)
     assert "no answer" in (status.error or "")
+    assert nothing_left(world)
+
+
+async def test_with_a_key_a_slow_cli_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.05)
+    world.credentials.extra_env = {"ECHO_API_KEY": "x"}
+    async with world.service() as service:
+        assert await service.runs.probe("echo", user_id=USER) == AuthStatus(installed=True, authenticated=True)
     assert nothing_left(world)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +365,19 @@ async def test_a_bug_in_a_parser_ends_the_run_and_its_sandbox(
         assert record.error["reason"] == "sandbox_failed"
         assert "ZeroDivision" not in str(record.error)
         assert_nothing_left(world)
+
+
+async def test_what_finished_runs_leave_behind_is_told(world: World) -> None:
+    async with world.service() as service:
+        record = await service.submit()
+        box = await service.box()
+        assert await service.supervisor.leftovers() == [], "what a run uses is no leftover"
+        answer(box)
+        await service.finished(record.run_id)
+        assert await service.supervisor.leftovers() == []
+        stray = "0" * 32
+        world.paths.control_dir(stray).mkdir()
+        await world.runtime.create(replace(box.spec, run_id=stray))
+        world.relay.grants[stray] = None  # type: ignore[assignment]  # only the name counts
+        found = await service.supervisor.leftovers()
+        assert found == [f"{what} of {stray}" for what in ("container", "control directory", "gateway")]
