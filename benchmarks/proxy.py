@@ -3,8 +3,8 @@
     scripts/benchmark proxy [--connections N] [--mebibytes N] [--rounds N]
 
 Client, server and relay are processes of their own on this machine, and both ways are measured in turns within one run,
-so the ratios say more than the absolute figures.  ``connect`` is the time from a new connection to the first byte of the
-server: through the proxy it holds the CONNECT request, the rules, the name and the check of its address.  Needs
+so the ratios say more than the absolute figures.  ``connect`` is the time from a new connection to the first byte of
+the server: through the proxy it holds the CONNECT request, the rules, the name and the check of its address.  Needs
 ``socat``.
 """
 
