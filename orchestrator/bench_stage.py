@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,6 +18,7 @@ from orchestrator.bootstrap import (
     SAMPLE_FILES,
     AuditLog,
     assemble,
+    delete_tree,
     image_builder,
     load_adapters,
     make_directories,
@@ -28,8 +29,11 @@ from orchestrator.bootstrap import (
 from orchestrator.bootstrap_vault import credential_chain
 from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig, Paths, RunsConfig, StorageConfig
 from orchestrator.config.paths import resolve_paths
+from orchestrator.errors import StorageError
 
 __all__ = ["bench_stage", "benchable", "image_builder"]
+
+log = logging.getLogger(__name__)
 
 
 def benchable(config: Config, paths: Paths) -> list[str]:
@@ -55,7 +59,7 @@ async def bench_stage(
         await asyncio.to_thread(make_directories, paths)
         stack.enter_context(owned(paths.lock_file))
         # Runs before the lock is given back: only what holds it may remove the place.
-        stack.push_async_callback(asyncio.to_thread, _remove, place, paths.runtime_dir)
+        stack.push_async_callback(_remove, place, paths.runtime_dir)
         tags = {adapter.image or backend: image_tag} if image_tag is not None else None
         runs, _, supervisor, _, journal, _ = await assemble(
             own,
@@ -103,6 +107,10 @@ def _sample_repo(repo: Path) -> None:
         (repo / name).write_text(content, encoding="utf-8")
 
 
-def _remove(*directories: Path) -> None:
+async def _remove(*directories: Path) -> None:
+    """Also what an overlay has left that only the user namespace's root may enter."""
     for directory in directories:
-        shutil.rmtree(directory, ignore_errors=True)
+        try:
+            await delete_tree(directory, roots=(directory.parent,))
+        except StorageError as error:
+            log.warning("%s", error.message)

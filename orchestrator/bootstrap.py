@@ -38,6 +38,7 @@ from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
+from orchestrator.podman.trees import delete_tree
 from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
 from orchestrator.runs.accounts import Accounts
 from orchestrator.runs.aside import Aside
@@ -57,6 +58,7 @@ __all__ = [
     "SAMPLE_FILES",
     "AuditLog",
     "ServiceHandle",
+    "delete_tree",
     "image_builder",
     "load_adapters",
     "run_doctor",
