@@ -142,17 +142,44 @@ class ChangeView(Answer):
     """One difference between the workspace and the repo."""
 
     path: str
-    change: Literal["added", "modified", "deleted"]
+    change: Literal["added", "modified", "deleted", "renamed", "mode"]
     size: int | None
     binary: bool
     insertions: int
     deletions: int
+    old_path: str | None
+    """Where a renamed file was."""
+    old_size: int | None
+    mode: str | None
+    """As git writes it: 100644, 100755 or 120000."""
+    old_mode: str | None
+    ignored: bool
 
 
 class ChangeList(Answer):
     """All differences."""
 
     changes: list[ChangeView]
+    ignored: list[ChangeView]
+    """Those that git would ignore; they are only applied when asked for."""
+
+
+class CommitView(Answer):
+    """A commit that the agent made."""
+
+    commit: str
+    parents: list[str]
+    author: str
+    authored_at: str
+    subject: str
+    refs: list[str]
+    """Branches that end here."""
+
+
+class CommitList(Answer):
+    """The agent's commits, newest first (at most 1000)."""
+
+    commits: list[CommitView]
 
 
 class CapabilitiesView(Answer):

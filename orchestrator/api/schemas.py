@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from orchestrator.config.models import PLAIN_NAME
 from orchestrator.contract.runs import RunState, WorkspaceMode
@@ -115,6 +115,50 @@ class RunListQuery(Query):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     before: PlainName | None = None
     """``next_before`` of the page before."""
+
+
+def _path_list(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise ValueError('must be a JSON list of paths, such as ["src","a.txt"]') from None
+
+
+MAX_PATHS = 10_000
+MAX_PATH_CHARS = 4096
+
+
+def _path_text(value: object) -> str:
+    # pydantic's own str refuses lone surrogates, which stand for the bytes of a path that are not UTF-8
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS:
+        raise ValueError(f"must be a path of 1 to {MAX_PATH_CHARS} characters")
+    return value
+
+
+ChangedPath = Annotated[
+    str,
+    PlainValidator(_path_text),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARS}),
+]
+ChangedPaths = Annotated[list[ChangedPath], Field(max_length=MAX_PATHS)]
+
+
+class ChangesQuery(Query):
+    """Which changes."""
+
+    path: ChangedPath | None = None
+    """Only this file, or what is below this directory."""
+    paths: Annotated[ChangedPaths, BeforeValidator(_path_list)] = Field(default_factory=list)
+    """Several of them, as a JSON list."""
+
+
+class PatchQuery(ChangesQuery):
+    """Which changes."""
+
+    ignored: bool = False
+    """Also files that git ignores; one that is named by its own path always comes."""
 
 
 class EventsQuery(Query):

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from orchestrator.contract.adapter import BackendInfo
-from orchestrator.contract.runs import FileChange, RunRecord, SubagentRecord
+from orchestrator.contract.runs import CommitInfo, FileChange, RunRecord, SubagentRecord
 
 _LIST_CHARS: Final = 1000
 
@@ -116,9 +116,17 @@ def session_map(records: list[SubagentRecord]) -> dict[str, Any]:
     return {"external_agent": {"session_map": sessions}}
 
 
-def change_view(change: FileChange) -> dict[str, Any]:
-    """ChangeView."""
-    return _plain(change)
+def change_list(changes: list[FileChange]) -> dict[str, Any]:
+    """ChangeList."""
+    return {
+        "changes": [_plain(change) for change in changes if not change.ignored],
+        "ignored": [_plain(change) for change in changes if change.ignored],
+    }
+
+
+def commit_view(commit: CommitInfo) -> dict[str, Any]:
+    """CommitView."""
+    return _plain(commit)
 
 
 def backend_view(info: BackendInfo) -> dict[str, Any]:

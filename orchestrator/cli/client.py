@@ -6,7 +6,7 @@ ServiceGoneError.  Event streams survive disconnects: they go on after the last 
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -182,12 +182,25 @@ class ApiClient:
         await self.call("DELETE", f"/v1/subagents/{quote(subagent_id, safe='')}")
 
     async def changes(self, subagent_id: str) -> list[dict[str, Any]]:
-        """What its workspace has changed."""
-        return list((await self.json("GET", f"/v1/subagents/{quote(subagent_id, safe='')}/changes"))["changes"])
+        """What its workspace has changed, without the files that git ignores."""
+        return list((await self.change_list(subagent_id))["changes"])
 
-    async def patch(self, subagent_id: str) -> bytes:
-        """The same as a unified diff."""
-        return await self.call("GET", f"/v1/subagents/{quote(subagent_id, safe='')}/changes.patch")
+    async def change_list(self, subagent_id: str, paths: Sequence[str] = ()) -> dict[str, Any]:
+        """{changes, ignored}."""
+        return await self.json("GET", f"{_subagent(subagent_id)}/changes", params=_paths(paths))
+
+    async def patch(self, subagent_id: str, paths: Sequence[str] = (), *, ignored: bool = False) -> bytes:
+        """The same as a patch."""
+        params = _paths(paths) | ({"ignored": "true"} if ignored else {})
+        return await self.call("GET", f"{_subagent(subagent_id)}/changes.patch", params=params)
+
+    async def commits(self, subagent_id: str) -> list[dict[str, Any]]:
+        """The commits that the agent made, newest first."""
+        return list((await self.json("GET", f"{_subagent(subagent_id)}/commits"))["commits"])
+
+    async def commits_file(self, subagent_id: str, form: str) -> bytes:
+        """The same as a file; ``form``: ``bundle`` or ``patch``."""
+        return await self.call("GET", f"{_subagent(subagent_id)}/commits.{form}")
 
     async def backends(self) -> list[dict[str, Any]]:
         """The enabled backends."""
@@ -248,6 +261,14 @@ class ApiClient:
                 for message in messages:
                     if (event := _event(message.data)) is not None:
                         yield event
+
+
+def _subagent(subagent_id: str) -> str:
+    return f"/v1/subagents/{quote(subagent_id, safe='')}"
+
+
+def _paths(paths: Sequence[str]) -> dict[str, str]:
+    return {"paths": json.dumps(list(paths))} if paths else {}
 
 
 class _TryAgainError(Exception):

@@ -14,6 +14,7 @@ from orchestrator.events import EventRecord
 RunState: TypeAlias = Literal["queued", "starting", "running", "finished"]
 Outcome: TypeAlias = Literal["completed", "failed", "cancelled"]
 WorkspaceMode: TypeAlias = Literal["overlay", "direct", "readonly"]
+CommitsForm: TypeAlias = Literal["bundle", "patches"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +129,48 @@ class FileChange:
 
     path: str
     """Relative, ``/``-separated; bytes that are not UTF-8 appear as surrogate escapes."""
-    change: Literal["added", "modified", "deleted"]
+    change: Literal["added", "modified", "deleted", "renamed", "mode"]
+    """``mode``: nothing but the executable bit."""
     size: int | None
+    """In bytes; None: deleted, or no file."""
     binary: bool
     insertions: int
     deletions: int
+    old_path: str | None = None
+    """Where a renamed file was; it may have been edited too."""
+    old_size: int | None = None
+    mode: str | None = None
+    """As git writes it: 100644, 100755, 120000 (link)."""
+    old_mode: str | None = None
+    ignored: bool = False
+    """git would ignore it (.gitignore as the agent sees it, and the repo has no such file in its index)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo:
+    """A commit that the agent made in its overlay."""
+
+    commit: str
+    parents: tuple[str, ...]
+    author: str
+    authored_at: str
+    """RFC 3339."""
+    subject: str
+    refs: tuple[str, ...]
+    """Branches (``refs/heads/…``, or ``HEAD``) that end here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSelection:
+    """Which changes are meant.  ``paths`` empty: all; a directory stands for what is below it."""
+
+    paths: tuple[str, ...] = ()
+    ignored: bool = False
+    """Also those that git ignores; one that is named by its own path is always meant."""
+
+
+EVERYTHING = ChangeSelection()
+"""All changes but the ignored ones."""
 
 
 class RunService(Protocol):
@@ -185,12 +223,22 @@ class RunService(Protocol):
         """Remove a conversation with its home, workspace and runs.  Raises ConflictError while one of them runs."""
         ...
 
-    async def changes(self, subagent_id: str, *, user_id: str | None) -> list[FileChange]:
-        """What the conversation's workspace has changed against the repo."""
+    async def changes(
+        self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
+    ) -> list[FileChange]:
+        """What the conversation's workspace has changed against the repo, the ignored files included and marked."""
         ...
 
-    async def patch(self, subagent_id: str, *, user_id: str | None) -> bytes:
-        """The same as a unified diff."""
+    async def patch(self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING) -> bytes:
+        """The same in git's patch format."""
+        ...
+
+    async def commits(self, subagent_id: str, *, user_id: str | None) -> list[CommitInfo]:
+        """The commits that the agent made, newest first."""
+        ...
+
+    async def commits_file(self, subagent_id: str, *, user_id: str | None, form: CommitsForm) -> bytes:
+        """The same as a git bundle or as a series of patches for ``git am``.  NotFoundError when there are none."""
         ...
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:

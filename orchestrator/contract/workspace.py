@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from orchestrator.contract.runs import FileChange
+from orchestrator.contract.runs import EVERYTHING, ChangeSelection, CommitInfo, CommitsForm, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 
 
@@ -49,10 +49,18 @@ class Workspaces(Protocol):
         """Runs that have a control directory and are not ``active``."""
         ...
 
-    async def list_changes(self, mount: WorkspaceMount) -> list[FileChange]:
-        """What the agent has changed."""
+    async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
+        """What the agent has changed, the ignored files included and marked."""
         ...
 
-    async def unified_patch(self, mount: WorkspaceMount) -> bytes:
+    async def unified_patch(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> bytes:
         """The same as a patch."""
+        ...
+
+    async def list_commits(self, mount: WorkspaceMount) -> list[CommitInfo]:
+        """The commits that the agent made, newest first."""
+        ...
+
+    async def export_commits(self, mount: WorkspaceMount, form: CommitsForm) -> bytes:
+        """The same as a file.  Raises NotFoundError when there are none."""
         ...

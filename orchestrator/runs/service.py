@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.contract.adapter import BackendInfo
-from orchestrator.contract.runs import FileChange, RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.contract.runs import (
+    EVERYTHING,
+    ChangeSelection,
+    CommitInfo,
+    CommitsForm,
+    FileChange,
+    RunFilter,
+    RunRecord,
+    RunRequest,
+    SubagentRecord,
+)
+from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
 from orchestrator.events import EventRecord
 from orchestrator.runs.backends import describe
@@ -172,17 +183,29 @@ class Runs:
             await self._deps.runtime.delete_tree(self._deps.paths.run_dir(run_id))
         await self._deps.store.delete_subagent(subagent_id)
 
-    async def changes(self, subagent_id: str, *, user_id: str | None) -> list[FileChange]:
+    async def changes(
+        self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
+    ) -> list[FileChange]:
         """What the conversation has changed."""
         mount = await self._mount(subagent_id, user_id)
-        return await self._deps.workspaces.list_changes(mount)
+        return await self._deps.workspaces.list_changes(mount, selection)
 
-    async def patch(self, subagent_id: str, *, user_id: str | None) -> bytes:
+    async def patch(self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING) -> bytes:
         """The same as a patch."""
         mount = await self._mount(subagent_id, user_id)
-        return await self._deps.workspaces.unified_patch(mount)
+        return await self._deps.workspaces.unified_patch(mount, selection)
 
-    async def _mount(self, subagent_id: str, user_id: str | None) -> Any:
+    async def commits(self, subagent_id: str, *, user_id: str | None) -> list[CommitInfo]:
+        """The agent's own commits."""
+        mount = await self._mount(subagent_id, user_id)
+        return await self._deps.workspaces.list_commits(mount)
+
+    async def commits_file(self, subagent_id: str, *, user_id: str | None, form: CommitsForm) -> bytes:
+        """The same as a file."""
+        mount = await self._mount(subagent_id, user_id)
+        return await self._deps.workspaces.export_commits(mount, form)
+
+    async def _mount(self, subagent_id: str, user_id: str | None) -> WorkspaceMount:
         found = await self.get_subagent(subagent_id, user_id=user_id)
         source = await self._deps.store.source_of(subagent_id)
         return self._deps.workspaces.mount_of(subagent_id=subagent_id, source=source, mode=found.workspace)

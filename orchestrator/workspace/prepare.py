@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from orchestrator.config.models import Paths
-from orchestrator.contract.runs import FileChange
+from orchestrator.contract.runs import EVERYTHING, ChangeSelection, CommitInfo, CommitsForm, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.contract.workspace import Prepared
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
 from orchestrator.workspace import changes
+from orchestrator.workspace.git import SCRATCH_PREFIX
 from orchestrator.workspace.source import check_overlay_home, checked_source
 
 Mode = Literal["overlay", "direct", "readonly"]
@@ -75,13 +76,21 @@ class DirectoryWorkspaces:
             if await asyncio.to_thread(os.path.lexists, base):
                 raise StorageError(f"{base} could not be removed")
 
-    async def list_changes(self, mount: WorkspaceMount) -> list[FileChange]:
+    async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
         """The changed files.  Raises InvalidRequestError for ``direct``, StorageError when something is gone."""
-        return await changes.list_changes(await asyncio.to_thread(_as_prepared, mount))
+        return await changes.list_changes(await asyncio.to_thread(_as_prepared, mount), selection)
 
-    async def unified_patch(self, mount: WorkspaceMount) -> bytes:
+    async def unified_patch(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> bytes:
         """The same as a patch in git's format."""
-        return await changes.unified_patch(await asyncio.to_thread(_as_prepared, mount))
+        return await changes.unified_patch(await asyncio.to_thread(_as_prepared, mount), selection)
+
+    async def list_commits(self, mount: WorkspaceMount) -> list[CommitInfo]:
+        """The commits that the agent made, newest first."""
+        return await changes.list_commits(await asyncio.to_thread(_as_prepared, mount))
+
+    async def export_commits(self, mount: WorkspaceMount, form: CommitsForm) -> bytes:
+        """The same as a file.  Raises NotFoundError when there are none."""
+        return await changes.export_commits(await asyncio.to_thread(_as_prepared, mount), form)
 
     async def make_control_dir(self, run_id: str, prompt: str) -> Path:
         """The control directory of a run, with the file ``prompt`` in it.  Raises StorageError."""
@@ -130,6 +139,8 @@ class DirectoryWorkspaces:
                 _own_directory(base / name)
             if source is None:
                 _own_directory(lower)
+            for left in base.glob(f"{SCRATCH_PREFIX}*"):  # a service died while it looked at the changes
+                shutil.rmtree(left, ignore_errors=True)
             if recorded is None:
                 _write(base, "source.json", json.dumps({"given": source and str(source), "real": str(lower)}).encode())
         except OSError as error:

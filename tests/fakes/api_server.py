@@ -44,6 +44,11 @@ CHANGES = [
     {"path": "a.txt", "change": "modified", "size": 4, "binary": False, "insertions": 1, "deletions": 1},
     {"path": "b\x1b[2J.bin", "change": "added", "size": 9, "binary": True, "insertions": 0, "deletions": 0},
 ]
+IGNORED = [{"path": "out/x.o", "change": "added", "size": 5, "binary": True, "insertions": 0, "deletions": 0}]
+COMMITS = [
+    {"commit": "1" * 40, "parents": [], "author": "An Agent <a@b>", "authored_at": "2026-05-01T10:00:00+00:00",
+     "subject": "Fix\x1b[2J it", "refs": ["HEAD", "refs/heads/main"]},
+]  # fmt: skip
 
 
 def make_events(run_id: str, steps: list[Step], *, subagent_id: str = "sub_1") -> list[dict[str, Any]]:
@@ -90,6 +95,8 @@ class FakeApi:
     runs: list[dict[str, Any]] = field(default_factory=list)
     subagents: list[dict[str, Any]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    """Parameters of the questions for changes."""
     keys: list[str | None] = field(default_factory=list)
     resumed_from: list[str | None] = field(default_factory=list)
     cancelled: int = 0
@@ -115,6 +122,8 @@ class FakeApi:
         app.router.add_delete("/v1/subagents/{id}", self._delete)
         app.router.add_get("/v1/subagents/{id}/changes", self._changes)
         app.router.add_get("/v1/subagents/{id}/changes.patch", self._patch)
+        app.router.add_get("/v1/subagents/{id}/commits", self._commits)
+        app.router.add_get("/v1/subagents/{id}/commits.{form}", self._commits_file)
         app.router.add_get("/v1/backends", self._backends)
         return app
 
@@ -219,11 +228,19 @@ class FakeApi:
         self.deleted.append(request.match_info["id"])
         return web.Response(status=204)
 
-    async def _changes(self, _: web.Request) -> web.Response:
-        return web.json_response({"changes": CHANGES})
+    async def _changes(self, request: web.Request) -> web.Response:
+        self.asked.append(dict(request.query))
+        return web.json_response({"changes": CHANGES, "ignored": IGNORED})
 
-    async def _patch(self, _: web.Request) -> web.Response:
+    async def _patch(self, request: web.Request) -> web.Response:
+        self.asked.append(dict(request.query))
         return web.Response(body=PATCH, content_type="text/x-diff")
+
+    async def _commits(self, _: web.Request) -> web.Response:
+        return web.json_response({"commits": COMMITS})
+
+    async def _commits_file(self, request: web.Request) -> web.Response:
+        return web.Response(body=b"\xff" + request.match_info["form"].encode())
 
     async def _backends(self, _: web.Request) -> web.Response:
         can = {"streaming": True, "deltas": True, "thinking": False}

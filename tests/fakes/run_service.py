@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.contract.adapter import BackendInfo, Capabilities
-from orchestrator.contract.runs import FileChange, RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.contract.runs import (
+    EVERYTHING,
+    ChangeSelection,
+    CommitInfo,
+    CommitsForm,
+    FileChange,
+    RunFilter,
+    RunRecord,
+    RunRequest,
+    SubagentRecord,
+)
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.errors import ConflictError, NotFoundError, UnknownBackendError
 from orchestrator.events import AgentEvent, Completed, Error, EventRecord, Source, Tokens
@@ -25,6 +35,8 @@ class FakeRunService:
         self.journal: dict[str, list[EventRecord]] = {}
         self.changes_of: dict[str, list[FileChange]] = {}
         self.patch_of: dict[str, bytes] = {}
+        self.commits_of: dict[str, list[CommitInfo]] = {}
+        self.selections: list[ChangeSelection] = []
         self.logs: dict[str, Path] = {}
         self.keys: dict[tuple[str, str], tuple[RunRequest, str]] = {}
         self.ready: dict[str, Any] = {"ready": True, "queued": 0, "running": 0}
@@ -213,15 +225,30 @@ class FakeRunService:
         for run_id in record.run_ids:
             del self.runs[run_id]
 
-    async def changes(self, subagent_id: str, *, user_id: str | None) -> list[FileChange]:
+    async def changes(
+        self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
+    ) -> list[FileChange]:
         """What the test has put into ``changes_of``."""
         await self.get_subagent(subagent_id, user_id=user_id)
+        self.selections.append(selection)
         return self.changes_of.get(subagent_id, [])
 
-    async def patch(self, subagent_id: str, *, user_id: str | None) -> bytes:
+    async def patch(self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING) -> bytes:
         """What the test has put into ``patch_of``."""
         await self.get_subagent(subagent_id, user_id=user_id)
+        self.selections.append(selection)
         return self.patch_of.get(subagent_id, b"")
+
+    async def commits(self, subagent_id: str, *, user_id: str | None) -> list[CommitInfo]:
+        """What the test has put into ``commits_of``."""
+        await self.get_subagent(subagent_id, user_id=user_id)
+        return self.commits_of.get(subagent_id, [])
+
+    async def commits_file(self, subagent_id: str, *, user_id: str | None, form: CommitsForm) -> bytes:
+        """The form's name, when there are commits."""
+        if not await self.commits(subagent_id, user_id=user_id):
+            raise NotFoundError("no commits")
+        return form.encode()
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """Two of them."""

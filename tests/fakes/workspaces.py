@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.config.models import Paths
-from orchestrator.contract.runs import FileChange
+from orchestrator.contract.runs import EVERYTHING, ChangeSelection, CommitInfo, CommitsForm, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.contract.workspace import Prepared
+from orchestrator.errors import NotFoundError
 
 
 class FakeWorkspaces:
@@ -52,8 +53,14 @@ class FakeWorkspaces:
             return []
         return [entry.name for entry in self.paths.runtime_dir.iterdir() if entry.name not in active]
 
-    async def list_changes(self, mount: WorkspaceMount) -> list[FileChange]:
+    async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
         return []
 
-    async def unified_patch(self, mount: WorkspaceMount) -> bytes:
+    async def unified_patch(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> bytes:
         return b""
+
+    async def list_commits(self, mount: WorkspaceMount) -> list[CommitInfo]:
+        return []
+
+    async def export_commits(self, mount: WorkspaceMount, form: CommitsForm) -> bytes:
+        raise NotFoundError("no commits")

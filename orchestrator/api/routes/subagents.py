@@ -1,4 +1,4 @@
-"""Subagents: the conversations, and what they have changed."""
+"""Subagents: the conversations."""
 
 from typing import Final
 
@@ -6,10 +6,10 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import path_name, read_query
-from orchestrator.api.responses import ChangeList, SessionMapView, SubagentList, SubagentView
+from orchestrator.api.responses import SessionMapView, SubagentList, SubagentView
 from orchestrator.api.routing import Reply, Route, json_answer
 from orchestrator.api.schemas import NoQuery
-from orchestrator.api.views import change_view, session_map, subagent_view
+from orchestrator.api.views import session_map, subagent_view
 from orchestrator.errors import ConflictError, NotFoundError
 
 
@@ -31,20 +31,6 @@ async def delete_subagent(request: web.Request) -> web.StreamResponse:
     subagent_id, scope = _target(request)
     await request.app[keys.RUNS].delete_subagent(subagent_id, user_id=scope)
     return web.Response(status=204)
-
-
-async def get_changes(request: web.Request) -> web.StreamResponse:
-    """GET /v1/subagents/{subagent_id}/changes."""
-    subagent_id, scope = _target(request)
-    found = await request.app[keys.RUNS].changes(subagent_id, user_id=scope)
-    return json_answer({"changes": [change_view(change) for change in found]})
-
-
-async def get_patch(request: web.Request) -> web.StreamResponse:
-    """GET /v1/subagents/{subagent_id}/changes.patch."""
-    subagent_id, scope = _target(request)
-    patch = await request.app[keys.RUNS].patch(subagent_id, user_id=scope)
-    return web.Response(body=patch, content_type="text/x-diff")
 
 
 async def get_session_map(request: web.Request) -> web.StreamResponse:
@@ -74,17 +60,6 @@ ROUTES: Final = (
         method="DELETE", path="/v1/subagents/{subagent_id}", handler=delete_subagent, tag="subagents",
         summary="Remove a conversation with its home, workspace and runs", errors=(NotFoundError, ConflictError),
         replies=(Reply(status=204, description="Removed.", media_type=""),),
-    ),
-    Route(
-        method="GET", path="/v1/subagents/{subagent_id}/changes", handler=get_changes, tag="subagents",
-        summary="What the workspace has changed", errors=(NotFoundError, ConflictError),
-        description="Bytes of a path that are not UTF-8 appear as the escapes `\\udc80` to `\\udcff`.",
-        replies=(Reply(description="The changes.", model=ChangeList),),
-    ),
-    Route(
-        method="GET", path="/v1/subagents/{subagent_id}/changes.patch", handler=get_patch, tag="subagents",
-        summary="The same as a unified diff", errors=(NotFoundError, ConflictError),
-        replies=(Reply(description="For `git apply`.", media_type="text/x-diff"),),
     ),
     Route(
         method="GET", path="/v1/session-map", handler=get_session_map, tag="subagents",

@@ -1,0 +1,98 @@
+"""What the agent of a conversation has changed: looked at, taken, dropped."""
+
+from typing import Final
+
+from aiohttp import web
+
+from orchestrator.api import keys
+from orchestrator.api.bodies import path_name, read_query
+from orchestrator.api.responses import ChangeList, CommitList
+from orchestrator.api.routing import Reply, Route, json_answer
+from orchestrator.api.schemas import ChangesQuery, NoQuery, PatchQuery
+from orchestrator.api.views import change_list, commit_view
+from orchestrator.contract.runs import ChangeSelection, CommitsForm
+from orchestrator.errors import NotFoundError, StorageError
+
+_BASE: Final = "/v1/subagents/{subagent_id}"
+
+
+async def get_changes(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/changes."""
+    query = read_query(request, ChangesQuery)
+    subagent_id, scope = _target(request)
+    found = await request.app[keys.RUNS].changes(subagent_id, user_id=scope, selection=_selection(query))
+    return json_answer(change_list(found))
+
+
+async def get_patch(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/changes.patch."""
+    query = read_query(request, PatchQuery)
+    subagent_id, scope = _target(request)
+    wanted = _selection(query, ignored=query.ignored)
+    patch = await request.app[keys.RUNS].patch(subagent_id, user_id=scope, selection=wanted)
+    return web.Response(body=patch, content_type="text/x-diff")
+
+
+async def get_commits(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/commits."""
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    found = await request.app[keys.RUNS].commits(subagent_id, user_id=scope)
+    return json_answer({"commits": [commit_view(commit) for commit in found]})
+
+
+async def get_bundle(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/commits.bundle."""
+    return await _commits_file(request, "bundle", "application/octet-stream")
+
+
+async def get_mailbox(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/commits.patch."""
+    return await _commits_file(request, "patches", "text/x-diff")
+
+
+async def _commits_file(request: web.Request, form: CommitsForm, media_type: str) -> web.StreamResponse:
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    data = await request.app[keys.RUNS].commits_file(subagent_id, user_id=scope, form=form)
+    return web.Response(body=data, content_type=media_type)
+
+
+def _target(request: web.Request) -> tuple[str, str | None]:
+    return path_name(request, "subagent_id"), keys.identity_of(request).scope
+
+
+def _selection(query: ChangesQuery, *, ignored: bool = False) -> ChangeSelection:
+    paths = (*query.paths, *([query.path] if query.path is not None else []))
+    return ChangeSelection(paths=paths, ignored=ignored)
+
+
+ROUTES: Final = (
+    Route(
+        method="GET", path=f"{_BASE}/changes", handler=get_changes, tag="changes",
+        summary="What the workspace has changed", errors=(NotFoundError, StorageError), query=ChangesQuery,
+        description="Bytes of a path that are not UTF-8 appear as the escapes `\\udc80` to `\\udcff`.",
+        replies=(Reply(description="The changes.", model=ChangeList),),
+    ),
+    Route(
+        method="GET", path=f"{_BASE}/changes.patch", handler=get_patch, tag="changes",
+        summary="The same as a patch", errors=(NotFoundError, StorageError), query=PatchQuery,
+        description="In git's format, binary content included: `git apply` makes of the repo what the agent has.",
+        replies=(Reply(description="For `git apply`.", media_type="text/x-diff"),),
+    ),
+    Route(
+        method="GET", path=f"{_BASE}/commits", handler=get_commits, tag="changes",
+        summary="The commits that the agent made", errors=(NotFoundError, StorageError),
+        replies=(Reply(description="Newest first.", model=CommitList),),
+    ),
+    Route(
+        method="GET", path=f"{_BASE}/commits.bundle", handler=get_bundle, tag="changes",
+        summary="The same as a git bundle", errors=(NotFoundError, StorageError),
+        replies=(Reply(description="For `git fetch`.", media_type="application/octet-stream"),),
+    ),
+    Route(
+        method="GET", path=f"{_BASE}/commits.patch", handler=get_mailbox, tag="changes",
+        summary="The same as a series of patches", errors=(NotFoundError, StorageError),
+        replies=(Reply(description="For `git am`.", media_type="text/x-diff"),),
+    ),
+)  # fmt: skip
