@@ -164,6 +164,24 @@ class ChangeList(Answer):
     """Those that git would ignore; they are only applied when asked for."""
 
 
+class FileOutcomeView(Answer):
+    """What became of one path (or would, in a dry run)."""
+
+    path: str
+    change: Literal["added", "modified", "deleted"]
+    outcome: Literal["applied", "merged", "same", "kept", "conflict", "skipped"]
+    reason: str | None
+
+
+class ApplyView(Answer):
+    """What an apply did: all of it or nothing."""
+
+    applied: bool
+    files: list[FileOutcomeView]
+    branch: str | None
+    commit: str | None
+
+
 class CommitView(Answer):
     """A commit that the agent made."""
 

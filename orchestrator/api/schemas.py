@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from orchestrator.config.models import PLAIN_NAME
+from orchestrator.contract.changes import OnConflict
 from orchestrator.contract.runs import RunState, WorkspaceMode
 
 METADATA_BYTES = 16 * 1024
@@ -78,6 +79,56 @@ class RunBody(Body):
     """Yours; given back as it is, at most 16 KiB."""
 
 
+def _path_list(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise ValueError('must be a JSON list of paths, such as ["src","a.txt"]') from None
+
+
+MAX_PATHS = 10_000
+MAX_PATH_CHARS = 4096
+
+
+def _path_text(value: object) -> str:
+    # pydantic's own str refuses lone surrogates, which stand for the bytes of a path that are not UTF-8
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS:
+        raise ValueError(f"must be a path of 1 to {MAX_PATH_CHARS} characters")
+    return value
+
+
+ChangedPath = Annotated[
+    str,
+    PlainValidator(_path_text),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARS}),
+]
+ChangedPaths = Annotated[list[ChangedPath], Field(max_length=MAX_PATHS)]
+
+
+class SelectionBody(Body):
+    """Which changes."""
+
+    paths: ChangedPaths = Field(default_factory=list)
+    """Files, or directories with all that is below them; none: all changes."""
+    ignored: bool = False
+    """Also files that git ignores; one that is named by its own path is always meant."""
+
+
+class ApplyBody(SelectionBody):
+    """Which changes are to reach the repo, and how."""
+
+    on_conflict: OnConflict = "refuse"
+    """merge: three-way, as git does it; theirs: take the agent's; ours: keep the repo's."""
+    dry_run: bool = False
+    """Only say what would be done."""
+    branch: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Make a commit on this new branch; the work tree is not touched."""
+    message: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+    """Of that commit."""
+
+
 class ToolArgs(Body):
     """Arguments of a tool: exactly these."""
 
@@ -115,34 +166,6 @@ class RunListQuery(Query):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     before: PlainName | None = None
     """``next_before`` of the page before."""
-
-
-def _path_list(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        raise ValueError('must be a JSON list of paths, such as ["src","a.txt"]') from None
-
-
-MAX_PATHS = 10_000
-MAX_PATH_CHARS = 4096
-
-
-def _path_text(value: object) -> str:
-    # pydantic's own str refuses lone surrogates, which stand for the bytes of a path that are not UTF-8
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS:
-        raise ValueError(f"must be a path of 1 to {MAX_PATH_CHARS} characters")
-    return value
-
-
-ChangedPath = Annotated[
-    str,
-    PlainValidator(_path_text),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARS}),
-]
-ChangedPaths = Annotated[list[ChangedPath], Field(max_length=MAX_PATHS)]
 
 
 class ChangesQuery(Query):

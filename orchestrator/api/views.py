@@ -7,7 +7,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from orchestrator.contract.adapter import BackendInfo
-from orchestrator.contract.runs import CommitInfo, FileChange, RunRecord, SubagentRecord
+from orchestrator.contract.changes import ApplyResult, CommitInfo, FileChange
+from orchestrator.contract.runs import RunRecord, SubagentRecord
 
 _LIST_CHARS: Final = 1000
 
@@ -122,6 +123,11 @@ def change_list(changes: list[FileChange]) -> dict[str, Any]:
         "changes": [_plain(change) for change in changes if not change.ignored],
         "ignored": [_plain(change) for change in changes if change.ignored],
     }
+
+
+def apply_view(result: ApplyResult) -> dict[str, Any]:
+    """ApplyView."""
+    return _plain(result)
 
 
 def commit_view(commit: CommitInfo) -> dict[str, Any]:

@@ -5,23 +5,27 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from orchestrator.cli import console as consoles
 from orchestrator.cli import pager
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.exits import FAILED
 from orchestrator.cli.runs import JSON_OPTION, write_bytes
 from orchestrator.cli.safe import clean, one_line, to_json
 from orchestrator.cli.service import ServiceLink, find_subagent, with_service
 from orchestrator.cli.summary import print_changes
+from orchestrator.errors import ConflictError
 
 _ALL = 10_000
+_OUTCOMES = {"applied": "green", "merged": "green", "conflict": "red", "kept": "yellow", "skipped": "yellow"}
 IGNORED_OPTION = click.option("--ignored", is_flag=True, help="Also files that git ignores.")
 PATHS = click.argument("paths", nargs=-1)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def group() -> None:
-    """Look at what an agent changed.
+    """Look at what an agent changed, and take it into the repo.
 
     SUBAGENT is a subagent's id, or the beginning of it.  PATHs are files or directories, relative to the repo's root.
     """
@@ -79,6 +83,56 @@ def diff_command(context: CliContext, subagent: str, paths: tuple[str, ...], ign
         write_bytes(patch)
 
 
+@group.command("apply")
+@click.argument("subagent")
+@PATHS
+@IGNORED_OPTION
+@click.option("--merge", "on_conflict", flag_value="merge", help="Merge files that both sides changed, as git does.")
+@click.option("--theirs", "on_conflict", flag_value="theirs", help="In conflicts take the agent's file.")
+@click.option("--ours", "on_conflict", flag_value="ours", help="In conflicts keep the repo's file.")
+@click.option("--branch", metavar="NAME", help="Commit on this new branch; the work tree is not touched.")
+@click.option("--message", "-m", help="Message of that commit.")
+@click.option("--dry-run", "-n", is_flag=True, help="Only say what would be done.")
+@JSON_OPTION
+@click.pass_obj
+def apply_command(
+    context: CliContext, subagent: str, paths: tuple[str, ...], ignored: bool, on_conflict: str | None,
+    branch: str | None, message: str | None, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Bring the changes, or those at PATHs, into the repo: all of them or, when one is in conflict, none."""
+    if message is not None and branch is None:
+        raise click.UsageError("--message is for a commit: give --branch too")
+    body = {"paths": list(paths), "ignored": ignored, "on_conflict": on_conflict or "refuse", "dry_run": dry_run}
+    body |= {name: value for name, value in (("branch", branch), ("message", message)) if value is not None}
+
+    async def send(link: ServiceLink) -> dict[str, Any]:
+        return await link.client.apply(await find_subagent(link.client, subagent), body)
+
+    try:
+        done = with_service(context, send)
+    except ConflictError as error:
+        if not as_json and isinstance(files := error.details.get("files"), list):
+            print_outcomes(consoles.err(), files)
+        raise
+    if as_json:
+        click.echo(to_json(done))
+        return
+    out = consoles.out()
+    print_outcomes(out, done["files"])
+    count = sum(one["outcome"] in {"applied", "merged"} for one in done["files"])
+    files = f"{count} file{'s'[: count != 1]}"
+    if not done["applied"]:
+        out.out(f"dry run: {files} would be applied", style="yellow", highlight=False)
+    elif done["branch"]:
+        out.out(
+            f"{files} on branch {clean(done['branch'])} ({str(done['commit'])[:12]})", style="green", highlight=False
+        )
+    else:
+        out.out(f"{files} applied", style="green", highlight=False)
+    if dry_run and any(one["outcome"] == "conflict" for one in done["files"]):
+        raise click.exceptions.Exit(FAILED)
+
+
 @group.command("commits")
 @click.argument("subagent")
 @click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False), help="Write them to this git bundle.")
@@ -117,6 +171,15 @@ def commits_command(context: CliContext, subagent: str, bundle: Path | None, pat
         refs = ", ".join(clean(str(ref).removeprefix("refs/heads/")) for ref in commit["refs"])
         out.out(clean(str(commit["commit"]))[:12], style="yellow", end=" ", highlight=False)
         out.out(one_line(str(commit["subject"])) + (f"  ({refs})" if refs else ""), highlight=False)
+
+
+def print_outcomes(console: Console, files: list[dict[str, Any]]) -> None:
+    """One line for each path; the reason where there is one."""
+    for one in files:
+        outcome = str(one.get("outcome"))
+        console.out(f"  {clean(outcome):<9}", end="", style=_OUTCOMES.get(outcome), highlight=False)
+        reason = f"  ({one_line(str(one['reason']), 300)})" if one.get("reason") else ""
+        console.out(f"{one_line(str(one.get('path')), 200)}{reason}", highlight=False)
 
 
 def print_diff(patch: bytes) -> None:

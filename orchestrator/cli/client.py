@@ -6,7 +6,7 @@ ServiceGoneError.  Event streams survive disconnects: they go on after the last 
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from urllib.parse import quote
 import aiohttp
 
 from orchestrator import errors
+from orchestrator.cli.changes_calls import ChangesCalls
 from orchestrator.cli.sse import SseParser
 from orchestrator.errors import PodmentorError
 
@@ -62,7 +63,7 @@ def error_of(status: int, body: bytes) -> PodmentorError:
     return _BY_CODE.get(code, RemoteError)(message, **{k: v for k, v in details.items() if k not in core})
 
 
-class ApiClient:
+class ApiClient(ChangesCalls):
     """One connection to one service.  Use as an async context manager."""
 
     def __init__(
@@ -108,11 +109,18 @@ class ApiClient:
         params: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
     ) -> bytes:
         """The body of the answer.  Raises the service's error, or ServiceGoneError."""
         try:
             async with self._session.request(
-                method, self._base + path, params=params, json=body, headers=headers, allow_redirects=False
+                method,
+                self._base + path,
+                params=params,
+                json=body,
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=10),
             ) as response:
                 data = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -181,27 +189,6 @@ class ApiClient:
         """Remove a conversation with all that belongs to it."""
         await self.call("DELETE", f"/v1/subagents/{quote(subagent_id, safe='')}")
 
-    async def changes(self, subagent_id: str) -> list[dict[str, Any]]:
-        """What its workspace has changed, without the files that git ignores."""
-        return list((await self.change_list(subagent_id))["changes"])
-
-    async def change_list(self, subagent_id: str, paths: Sequence[str] = ()) -> dict[str, Any]:
-        """{changes, ignored}."""
-        return await self.json("GET", f"{_subagent(subagent_id)}/changes", params=_paths(paths))
-
-    async def patch(self, subagent_id: str, paths: Sequence[str] = (), *, ignored: bool = False) -> bytes:
-        """The same as a patch."""
-        params = _paths(paths) | ({"ignored": "true"} if ignored else {})
-        return await self.call("GET", f"{_subagent(subagent_id)}/changes.patch", params=params)
-
-    async def commits(self, subagent_id: str) -> list[dict[str, Any]]:
-        """The commits that the agent made, newest first."""
-        return list((await self.json("GET", f"{_subagent(subagent_id)}/commits"))["commits"])
-
-    async def commits_file(self, subagent_id: str, form: str) -> bytes:
-        """The same as a file; ``form``: ``bundle`` or ``patch``."""
-        return await self.call("GET", f"{_subagent(subagent_id)}/commits.{form}")
-
     async def backends(self) -> list[dict[str, Any]]:
         """The enabled backends."""
         return list((await self.json("GET", "/v1/backends"))["backends"])
@@ -261,14 +248,6 @@ class ApiClient:
                 for message in messages:
                     if (event := _event(message.data)) is not None:
                         yield event
-
-
-def _subagent(subagent_id: str) -> str:
-    return f"/v1/subagents/{quote(subagent_id, safe='')}"
-
-
-def _paths(paths: Sequence[str]) -> dict[str, str]:
-    return {"paths": json.dumps(list(paths))} if paths else {}
 
 
 class _TryAgainError(Exception):

@@ -193,6 +193,11 @@ class Paths(Model):
         return self.state_dir / "service.lock"
 
     @property
+    def audit_log(self) -> Path:
+        """Who applied or discarded which changes."""
+        return self.state_dir / "audit.jsonl"
+
+    @property
     def api_socket(self) -> Path:
         """The API on a Unix socket, for the command on the same machine."""
         return self.runtime_dir / "api.sock"

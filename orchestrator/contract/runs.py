@@ -8,13 +8,21 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.changes import (
+    EVERYTHING,
+    ApplyRequest,
+    ApplyResult,
+    ChangeSelection,
+    CommitInfo,
+    CommitsForm,
+    FileChange,
+)
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.events import EventRecord
 
 RunState: TypeAlias = Literal["queued", "starting", "running", "finished"]
 Outcome: TypeAlias = Literal["completed", "failed", "cancelled"]
 WorkspaceMode: TypeAlias = Literal["overlay", "direct", "readonly"]
-CommitsForm: TypeAlias = Literal["bundle", "patches"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,56 +131,6 @@ class RunFilter:
     """run_id of the last run of the page before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
-    """One difference between the workspace and the repo."""
-
-    path: str
-    """Relative, ``/``-separated; bytes that are not UTF-8 appear as surrogate escapes."""
-    change: Literal["added", "modified", "deleted", "renamed", "mode"]
-    """``mode``: nothing but the executable bit."""
-    size: int | None
-    """In bytes; None: deleted, or no file."""
-    binary: bool
-    insertions: int
-    deletions: int
-    old_path: str | None = None
-    """Where a renamed file was; it may have been edited too."""
-    old_size: int | None = None
-    mode: str | None = None
-    """As git writes it: 100644, 100755, 120000 (link)."""
-    old_mode: str | None = None
-    ignored: bool = False
-    """git would ignore it (.gitignore as the agent sees it, and the repo has no such file in its index)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitInfo:
-    """A commit that the agent made in its overlay."""
-
-    commit: str
-    parents: tuple[str, ...]
-    author: str
-    authored_at: str
-    """RFC 3339."""
-    subject: str
-    refs: tuple[str, ...]
-    """Branches (``refs/heads/…``, or ``HEAD``) that end here."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeSelection:
-    """Which changes are meant.  ``paths`` empty: all; a directory stands for what is below it."""
-
-    paths: tuple[str, ...] = ()
-    ignored: bool = False
-    """Also those that git ignores; one that is named by its own path is always meant."""
-
-
-EVERYTHING = ChangeSelection()
-"""All changes but the ignored ones."""
-
-
 class RunService(Protocol):
     """Everything that can be done with runs.  ``user_id`` None means: may see everybody's (admin)."""
 
@@ -239,6 +197,11 @@ class RunService(Protocol):
 
     async def commits_file(self, subagent_id: str, *, user_id: str | None, form: CommitsForm) -> bytes:
         """The same as a git bundle or as a series of patches for ``git am``.  NotFoundError when there are none."""
+        ...
+
+    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
+        """Bring changes into the repo.  Raises ConflictError (a run is not finished; conflicts, in ``details``:
+        ``files``), InvalidRequestError (no repo, a wrong branch name)."""
         ...
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:

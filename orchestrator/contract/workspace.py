@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from orchestrator.contract.runs import EVERYTHING, ChangeSelection, CommitInfo, CommitsForm, FileChange
+from orchestrator.contract.changes import (
+    EVERYTHING,
+    ApplyRequest,
+    ApplyResult,
+    ChangeSelection,
+    CommitInfo,
+    CommitsForm,
+    FileChange,
+)
 from orchestrator.contract.sandbox import WorkspaceMount
 
 
@@ -55,6 +64,28 @@ class Workspaces(Protocol):
 
     async def unified_patch(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> bytes:
         """The same as a patch."""
+        ...
+
+    def exclusive(self, subagent_id: str) -> AbstractAsyncContextManager[None]:
+        """Nobody else prepares or changes the workspace inside the block."""
+        ...
+
+    async def run_ended(self, mount: WorkspaceMount, *, began_at: str) -> None:
+        """Take down what the repo has where the agent changed something; no container of it is running.
+
+        ``began_at``: when the run began (RFC 3339).  Raises StorageError.
+        """
+        ...
+
+    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
+        """Bring changes into the repo.  Inside ``exclusive``, with no container running.
+
+        ``began_at``: when the conversation began.  Raises ConflictError, InvalidRequestError, StorageError.
+        """
+        ...
+
+    async def recover(self) -> dict[str, Literal["completed", "rolled_back"]]:
+        """Finish what a crash interrupted; by subagent, how it ended."""
         ...
 
     async def list_commits(self, mount: WorkspaceMount) -> list[CommitInfo]:

@@ -11,6 +11,7 @@ from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.gateway import Relay
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.workspace import Workspaces
+from orchestrator.runs.audit import AuditLog
 from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
 from orchestrator.runs.memory import ProcessTable
@@ -33,3 +34,8 @@ class Deps:
     processes: ProcessTable
     workspaces: Workspaces
     credentials: Credentialing
+
+    @property
+    def audit(self) -> AuditLog:
+        """What was done with changes."""
+        return AuditLog(self.paths.audit_log)

@@ -239,18 +239,28 @@ class RunDriver:
         return columns
 
     async def _teardown(self) -> None:
-        """Container, gateway, control directory: each is tried, whatever became of the others; a failure is logged
-        and left to the sweep at the next start."""
+        """Container, gateway, control directory, record: each is tried, whatever became of the others; a failure is
+        logged and left to the sweep at the next start."""
         for what, step in (
             ("container", self._remove_container),
             ("gateway", lambda: self._deps.relay.revoke(self._id)),
             ("control directory", lambda: self._deps.workspaces.remove_control_dir(self._id)),
+            ("record of the changes", self._take_down),
         ):
             try:
                 async with asyncio.timeout(TEARDOWN_SECONDS):
                     await step()
             except (PodmentorError, TimeoutError, OSError):
-                log.exception("run %s: the %s could not be removed", self._id, what)
+                log.exception("run %s: the %s could not be seen to", self._id, what)
+
+    async def _take_down(self) -> None:
+        """What the repo has where the agent changed something: the container is gone, and the next run not begun."""
+        run, workspaces = self._run, self._deps.workspaces
+        if run.record.started_at is not None:
+            mount = workspaces.mount_of(
+                subagent_id=run.record.subagent_id, source=run.source_path, mode=run.record.workspace
+            )
+            await workspaces.run_ended(mount, began_at=run.record.started_at)
 
     async def _remove_container(self) -> None:
         found = [self._container_id] if self._container_id else []

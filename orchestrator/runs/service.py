@@ -8,23 +8,22 @@ import json
 import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.contract.adapter import BackendInfo
-from orchestrator.contract.runs import (
+from orchestrator.contract.changes import (
     EVERYTHING,
+    ApplyRequest,
+    ApplyResult,
     ChangeSelection,
     CommitInfo,
     CommitsForm,
     FileChange,
-    RunFilter,
-    RunRecord,
-    RunRequest,
-    SubagentRecord,
 )
+from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
 from orchestrator.events import EventRecord
@@ -204,6 +203,30 @@ class Runs:
         """The same as a file."""
         mount = await self._mount(subagent_id, user_id)
         return await self._deps.workspaces.export_commits(mount, form)
+
+    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
+        """Bring changes into the repo."""
+        mount = await self._mount(subagent_id, user_id)
+        async with self._idle(subagent_id, user_id) as found:
+            result = await self._deps.workspaces.apply(mount, request, began_at=found.created_at, author=found.backend)
+            if result.applied:
+                await self._deps.audit.append(
+                    "applied", subagent_id=subagent_id, user_id=user_id or found.user_id, repo=str(mount.source),
+                    branch=result.branch, commit=result.commit, on_conflict=request.on_conflict,
+                    files=[one.path for one in result.files if one.outcome in {"applied", "merged"}],
+                )  # fmt: skip
+        return result
+
+    @asynccontextmanager
+    async def _idle(self, subagent_id: str, user_id: str | None) -> AsyncIterator[SubagentRecord]:
+        """Inside the block no run of the conversation is under way, and none can begin."""
+        async with self._deps.workspaces.exclusive(subagent_id):
+            found = await self.get_subagent(subagent_id, user_id=user_id)
+            if found.busy:
+                raise ConflictError(
+                    f"subagent {subagent_id} has a run that is not finished; wait for its end, or cancel it"
+                )
+            yield found
 
     async def _mount(self, subagent_id: str, user_id: str | None) -> WorkspaceMount:
         found = await self.get_subagent(subagent_id, user_id=user_id)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from orchestrator.contract.runs import EVERYTHING, ChangeSelection, CommitInfo, CommitsForm, FileChange
+from orchestrator.contract.changes import EVERYTHING, ChangeSelection, CommitInfo, CommitsForm, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import InvalidRequestError, NotFoundError, StorageError
 from orchestrator.workspace import commits
@@ -62,7 +62,7 @@ async def unified_patch(
         wanted = {
             one.path: one
             for one in found
-            if _meant(one, chosen) and (not one.change.ignored or chosen.ignored or chosen.names(one.path))
+            if chosen.takes(one.path, one.origin.path if one.origin else None, ignored=one.change.ignored)
         }
         again = cut(differences(upper, lower, whiteout=whiteout, large=PATCH_FILE_BYTES))
         return _patch(again, wanted, lower)

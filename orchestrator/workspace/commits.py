@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from orchestrator.contract.runs import CommitInfo, CommitsForm
+from orchestrator.contract.changes import CommitInfo, CommitsForm
 from orchestrator.errors import StorageError
 from orchestrator.workspace.git import GitError, empty_git_dir, git, scratch
 from orchestrator.workspace.ignores import git_dir_of

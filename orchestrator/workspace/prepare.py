@@ -14,37 +14,34 @@ import asyncio
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
 from orchestrator.config.models import Paths
-from orchestrator.contract.runs import EVERYTHING, ChangeSelection, CommitInfo, CommitsForm, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.contract.workspace import Prepared
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
-from orchestrator.workspace import changes
 from orchestrator.workspace.git import SCRATCH_PREFIX
+from orchestrator.workspace.places import ID, own_directory, recorded
+from orchestrator.workspace.review import Reviews
 from orchestrator.workspace.source import check_overlay_home, checked_source
 
 Mode = Literal["overlay", "direct", "readonly"]
-ID: Final = re.compile(r"[0-9a-f]{32}")
 SOCKET_PATH_MAX: Final = 107
 _LONGEST_SOCKET: Final = "/gateway.sock"
 _REMOVE_TRIES: Final = 5
 
 
-class DirectoryWorkspaces:
+class DirectoryWorkspaces(Reviews):
     """``delete_tree`` removes a directory that may hold files of subordinate ids; it is slow, so it is asked only when
     plain removal fails."""
 
     def __init__(self, paths: Paths, delete_tree: Callable[[Path], Awaitable[None]]) -> None:
+        super().__init__(delete_tree)
         self._paths = paths
-        self._delete_tree = delete_tree
         self._overlay_checked = False
 
     async def prepare(self, *, subagent_id: str, source: Path | None, mode: Mode) -> Prepared:
@@ -60,7 +57,7 @@ class DirectoryWorkspaces:
         lower = await asyncio.to_thread(self._make, base, source, mode)
         if mode == "overlay" and not await asyncio.to_thread(_emptied, base / "work"):
             await self._delete_tree(base / "work")
-            await asyncio.to_thread(_own_directory, base / "work")
+            await asyncio.to_thread(own_directory, base / "work")
         return Prepared(mount=_mount(base, lower, mode), home=base / "home")
 
     def mount_of(self, *, subagent_id: str, source: Path | None, mode: Mode) -> WorkspaceMount:
@@ -76,21 +73,9 @@ class DirectoryWorkspaces:
             if await asyncio.to_thread(os.path.lexists, base):
                 raise StorageError(f"{base} could not be removed")
 
-    async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
-        """The changed files.  Raises InvalidRequestError for ``direct``, StorageError when something is gone."""
-        return await changes.list_changes(await asyncio.to_thread(_as_prepared, mount), selection)
-
-    async def unified_patch(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> bytes:
-        """The same as a patch in git's format."""
-        return await changes.unified_patch(await asyncio.to_thread(_as_prepared, mount), selection)
-
-    async def list_commits(self, mount: WorkspaceMount) -> list[CommitInfo]:
-        """The commits that the agent made, newest first."""
-        return await changes.list_commits(await asyncio.to_thread(_as_prepared, mount))
-
-    async def export_commits(self, mount: WorkspaceMount, form: CommitsForm) -> bytes:
-        """The same as a file.  Raises NotFoundError when there are none."""
-        return await changes.export_commits(await asyncio.to_thread(_as_prepared, mount), form)
+    async def recover(self) -> dict[str, Literal["completed", "rolled_back"]]:
+        """Finish the applies that a crash interrupted; by subagent, how each ended."""
+        return await self.recover_in(self._paths.state_dir / "subagents")
 
     async def make_control_dir(self, run_id: str, prompt: str) -> Path:
         """The control directory of a run, with the file ``prompt`` in it.  Raises StorageError."""
@@ -121,27 +106,27 @@ class DirectoryWorkspaces:
     def _make(self, base: Path, source: Path | None, mode: Mode) -> Path:
         """Make what is missing; the real path of the lower directory."""
         try:
-            recorded = _recorded(base)
+            known_source = recorded(base)
             lower = base / "empty"
             if source == lower:
                 source = None
             if source is not None:
                 # A link that has been pointed elsewhere since the first run would put the changes on another tree.
-                known = recorded[1] if recorded is not None and recorded[0] == str(source) else source
+                known = known_source[1] if known_source is not None and known_source[0] == str(source) else source
                 lower = checked_source(known, forbidden=(self._paths.state_dir, self._paths.runtime_dir), mode=mode)
-            _check_same(recorded, lower if source is not None else None)
+            _check_same(known_source, lower if source is not None else None)
             base.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             if mode == "overlay" and not self._overlay_checked:
                 check_overlay_home(base.parent)
                 self._overlay_checked = True
-            _own_directory(base)
+            own_directory(base)
             for name in ("home", "upper", "work") if mode == "overlay" else ("home",):
-                _own_directory(base / name)
+                own_directory(base / name)
             if source is None:
-                _own_directory(lower)
+                own_directory(lower)
             for left in base.glob(f"{SCRATCH_PREFIX}*"):  # a service died while it looked at the changes
                 shutil.rmtree(left, ignore_errors=True)
-            if recorded is None:
+            if known_source is None:
                 _write(base, "source.json", json.dumps({"given": source and str(source), "real": str(lower)}).encode())
         except OSError as error:
             raise _storage_error(base, error) from error
@@ -154,42 +139,11 @@ def _mount(base: Path, lower: Path, mode: Mode) -> WorkspaceMount:
     return WorkspaceMount(mode=mode, source=lower, upper=base / "upper", work=base / "work")
 
 
-def _recorded(base: Path) -> tuple[str | None, Path] | None:
-    """What the conversation's workspace lies over: (as given, real path); None before its first run."""
-    try:
-        record = json.loads((base / "source.json").read_bytes())
-        return record["given"], Path(record["real"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{base / 'source.json'} is damaged: {error}") from error
-
-
-def _check_same(recorded: tuple[str | None, Path] | None, lower: Path | None) -> None:
-    if recorded is None or (recorded[1] if recorded[0] is not None else None) == lower:
+def _check_same(known: tuple[str | None, Path] | None, lower: Path | None) -> None:
+    if known is None or (known[1] if known[0] is not None else None) == lower:
         return
-    has = f"on {recorded[1]}" if recorded[0] is not None else "without a repo"
+    has = f"on {known[1]}" if known[0] is not None else "without a repo"
     raise ConflictError(f"this conversation works {has}: start a new one for {lower or 'an empty workspace'}")
-
-
-def _as_prepared(mount: WorkspaceMount) -> WorkspaceMount:
-    """The mount with the lower directory that it was prepared with, even if a link has been changed since."""
-    if mount.upper is None:
-        return mount
-    recorded = _recorded(mount.upper.parent)
-    lower = recorded[1] if recorded is not None else mount.source
-    return WorkspaceMount(mode=mount.mode, source=lower, upper=mount.upper, work=mount.work)
-
-
-def _own_directory(path: Path) -> None:
-    """A directory that is ours and closed to others; one that is there is kept with its content."""
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_PATH)
-    try:
-        os.chmod(f"/proc/self/fd/{fd}", 0o700)  # noqa: PTH101  # by descriptor: the agent may have closed it to us
-    finally:
-        os.close(fd)
 
 
 def _emptied(work: Path) -> bool:
@@ -232,7 +186,7 @@ def _make_control_dir(directory: Path, prompt: str) -> None:
         )
     try:
         directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _own_directory(directory)
+        own_directory(directory)
         _write(directory, "prompt", prompt.encode("utf-8", "replace"))
     except OSError as error:
         raise _storage_error(directory, error) from error

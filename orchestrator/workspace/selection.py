@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from orchestrator.contract.runs import ChangeSelection
+from orchestrator.contract.changes import ChangeSelection
 from orchestrator.errors import InvalidRequestError
 
 
@@ -17,10 +17,6 @@ class Chosen:
         self.paths = frozenset(checked_path(path) for path in selection.paths)
         self.all = not selection.paths or b"" in self.paths
 
-    def names(self, path: bytes) -> bool:
-        """Whether the path itself is named."""
-        return path in self.paths
-
     def covers(self, path: bytes) -> bool:
         """Whether the path, or a directory above it, is meant."""
         if self.all or path in self.paths:
@@ -31,6 +27,12 @@ class Chosen:
                 return True
             at = path.rfind(b"/", 0, at)
         return False
+
+    def takes(self, path: bytes, origin: bytes | None, *, ignored: bool) -> bool:
+        """Whether a change is meant (of a rename either side may be named), with what holds for ignored files."""
+        if not (self.covers(path) or (origin is not None and self.covers(origin))):
+            return False
+        return not ignored or self.ignored or path in self.paths
 
     def unmatched(self, found: Iterable[bytes]) -> list[bytes]:
         """Named paths that stand for none of the ``found`` ones."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.contract.runs import FileChange
+from orchestrator.contract.changes import FileChange
 from orchestrator.workspace.ignores import ignored_paths
 from orchestrator.workspace.linediff import Budget
 from orchestrator.workspace.patch import FilePatch, Origin, file_patch, is_text

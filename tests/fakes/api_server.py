@@ -95,6 +95,7 @@ class FakeApi:
     runs: list[dict[str, Any]] = field(default_factory=list)
     subagents: list[dict[str, Any]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    conflicts: list[dict[str, Any]] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     """Parameters of the questions for changes."""
     keys: list[str | None] = field(default_factory=list)
@@ -122,6 +123,7 @@ class FakeApi:
         app.router.add_delete("/v1/subagents/{id}", self._delete)
         app.router.add_get("/v1/subagents/{id}/changes", self._changes)
         app.router.add_get("/v1/subagents/{id}/changes.patch", self._patch)
+        app.router.add_post("/v1/subagents/{id}/apply", self._apply)
         app.router.add_get("/v1/subagents/{id}/commits", self._commits)
         app.router.add_get("/v1/subagents/{id}/commits.{form}", self._commits_file)
         app.router.add_get("/v1/backends", self._backends)
@@ -235,6 +237,16 @@ class FakeApi:
     async def _patch(self, request: web.Request) -> web.Response:
         self.asked.append(dict(request.query))
         return web.Response(body=PATCH, content_type="text/x-diff")
+
+    async def _apply(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.bodies.append(body)
+        if self.conflicts and not body["dry_run"]:
+            return problem(409, "conflict", "nothing was applied", files=self.conflicts)
+        return web.json_response({
+            "applied": not body["dry_run"], "branch": body.get("branch"), "commit": "2" * 40 if "branch" in body else None,
+            "files": [{"path": "a.txt", "change": "modified", "outcome": "applied", "reason": None}, *self.conflicts],
+        })  # fmt: skip
 
     async def _commits(self, _: web.Request) -> web.Response:
         return web.json_response({"commits": COMMITS})

@@ -2,22 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.contract.adapter import BackendInfo, Capabilities
-from orchestrator.contract.runs import (
+from orchestrator.contract.changes import (
     EVERYTHING,
+    ApplyRequest,
+    ApplyResult,
     ChangeSelection,
     CommitInfo,
     CommitsForm,
     FileChange,
-    RunFilter,
-    RunRecord,
-    RunRequest,
-    SubagentRecord,
+    FileOutcome,
 )
+from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.errors import ConflictError, NotFoundError, UnknownBackendError
 from orchestrator.events import AgentEvent, Completed, Error, EventRecord, Source, Tokens
@@ -36,6 +36,8 @@ class FakeRunService:
         self.changes_of: dict[str, list[FileChange]] = {}
         self.patch_of: dict[str, bytes] = {}
         self.commits_of: dict[str, list[CommitInfo]] = {}
+        self.applies: list[ApplyRequest] = []
+        self.outcomes: tuple[FileOutcome, ...] = ()
         self.selections: list[ChangeSelection] = []
         self.logs: dict[str, Path] = {}
         self.keys: dict[tuple[str, str], tuple[RunRequest, str]] = {}
@@ -249,6 +251,17 @@ class FakeRunService:
         if not await self.commits(subagent_id, user_id=user_id):
             raise NotFoundError("no commits")
         return form.encode()
+
+    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
+        """What the test has put into ``outcomes``; a conflict among them refuses it all."""
+        record = await self.get_subagent(subagent_id, user_id=user_id)
+        if record.busy:
+            raise ConflictError("one of its runs has not finished")
+        self.applies.append(request)
+        conflicts = [asdict(one) for one in self.outcomes if one.outcome == "conflict"]
+        if conflicts and not request.dry_run:
+            raise ConflictError("nothing was applied", files=conflicts)
+        return ApplyResult(applied=not request.dry_run, files=self.outcomes, branch=request.branch)
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """Two of them."""

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 from orchestrator.config.models import Paths
-from orchestrator.contract.runs import EVERYTHING, ChangeSelection, CommitInfo, CommitsForm, FileChange
+from orchestrator.contract.changes import (
+    EVERYTHING,
+    ApplyRequest,
+    ApplyResult,
+    ChangeSelection,
+    CommitInfo,
+    CommitsForm,
+    FileChange,
+    FileOutcome,
+)
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.contract.workspace import Prepared
 from orchestrator.errors import NotFoundError
@@ -18,6 +30,11 @@ class FakeWorkspaces:
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
         self.discarded: list[str] = []
+        self.locks: dict[str, asyncio.Lock] = {}
+        self.ended: list[WorkspaceMount] = []
+        self.applied: list[ApplyRequest] = []
+        self.outcomes: tuple[FileOutcome, ...] = ()
+        self.recovered: dict[str, Literal["completed", "rolled_back"]] = {}
 
     async def prepare(
         self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
@@ -58,6 +75,21 @@ class FakeWorkspaces:
 
     async def unified_patch(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> bytes:
         return b""
+
+    @asynccontextmanager
+    async def exclusive(self, subagent_id: str) -> AsyncIterator[None]:
+        async with self.locks.setdefault(subagent_id, asyncio.Lock()):
+            yield
+
+    async def run_ended(self, mount: WorkspaceMount, *, began_at: str) -> None:
+        self.ended.append(mount)
+
+    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
+        self.applied.append(request)
+        return ApplyResult(applied=not request.dry_run, files=self.outcomes)
+
+    async def recover(self) -> dict[str, Literal["completed", "rolled_back"]]:
+        return self.recovered
 
     async def list_commits(self, mount: WorkspaceMount) -> list[CommitInfo]:
         return []

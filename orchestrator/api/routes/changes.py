@@ -5,13 +5,13 @@ from typing import Final
 from aiohttp import web
 
 from orchestrator.api import keys
-from orchestrator.api.bodies import path_name, read_query
-from orchestrator.api.responses import ChangeList, CommitList
+from orchestrator.api.bodies import path_name, read_body, read_query
+from orchestrator.api.responses import ApplyView, ChangeList, CommitList
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import ChangesQuery, NoQuery, PatchQuery
-from orchestrator.api.views import change_list, commit_view
-from orchestrator.contract.runs import ChangeSelection, CommitsForm
-from orchestrator.errors import NotFoundError, StorageError
+from orchestrator.api.schemas import ApplyBody, ChangesQuery, NoQuery, PatchQuery
+from orchestrator.api.views import apply_view, change_list, commit_view
+from orchestrator.contract.changes import ApplyRequest, ChangeSelection, CommitsForm
+from orchestrator.errors import ConflictError, NotFoundError, StorageError
 
 _BASE: Final = "/v1/subagents/{subagent_id}"
 
@@ -58,6 +58,18 @@ async def _commits_file(request: web.Request, form: CommitsForm, media_type: str
     return web.Response(body=data, content_type=media_type)
 
 
+async def apply_changes(request: web.Request) -> web.StreamResponse:
+    """POST /v1/subagents/{subagent_id}/apply."""
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    body = await read_body(request, ApplyBody)
+    wanted = ApplyRequest(
+        selection=ChangeSelection(paths=tuple(body.paths), ignored=body.ignored), on_conflict=body.on_conflict,
+        dry_run=body.dry_run, branch=body.branch, message=body.message,
+    )  # fmt: skip
+    return json_answer(apply_view(await request.app[keys.RUNS].apply(subagent_id, wanted, user_id=scope)))
+
+
 def _target(request: web.Request) -> tuple[str, str | None]:
     return path_name(request, "subagent_id"), keys.identity_of(request).scope
 
@@ -79,6 +91,13 @@ ROUTES: Final = (
         summary="The same as a patch", errors=(NotFoundError, StorageError), query=PatchQuery,
         description="In git's format, binary content included: `git apply` makes of the repo what the agent has.",
         replies=(Reply(description="For `git apply`.", media_type="text/x-diff"),),
+    ),
+    Route(
+        method="POST", path=f"{_BASE}/apply", handler=apply_changes, tag="changes",
+        summary="Bring changes into the repo", errors=(NotFoundError, ConflictError, StorageError), body=ApplyBody,
+        description="All of the chosen paths or, when one of them is in conflict, none: then the answer is 409 and its"
+        " `files` say why.",
+        replies=(Reply(description="What was done.", model=ApplyView),),
     ),
     Route(
         method="GET", path=f"{_BASE}/commits", handler=get_commits, tag="changes",

@@ -13,14 +13,8 @@ from orchestrator.api.event_schemas import EVENT_MODELS, EventEnvelope
 from orchestrator.api.routes import ROUTES
 from orchestrator.api.schemas import LimitsBody, RunBody, RunListQuery
 from orchestrator.contract.adapter import BackendInfo, Capabilities
-from orchestrator.contract.runs import (
-    FileChange,
-    LimitsRequest,
-    RunFilter,
-    RunRecord,
-    RunRequest,
-    SubagentRecord,
-)
+from orchestrator.contract.changes import FileChange
+from orchestrator.contract.runs import LimitsRequest, RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.events import KINDS, AgentEvent, EventRecord
 from tests.orchestrator.api.harness import SPEC, Api

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.contract.runs import ChangeSelection, CommitInfo, FileChange
+from orchestrator.contract.changes import ChangeSelection, CommitInfo, FileChange
 from tests.orchestrator.api.harness import Api
 
 

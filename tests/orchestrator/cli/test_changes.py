@@ -65,5 +65,27 @@ def test_a_shown_diff_leaves_out_binary_content() -> None:
     assert shortened(lines) == ["diff --git a/x b/x", "Binary content", "diff --git a/y b/y", "+y"]
 
 
+def test_apply_says_what_it_did(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
+    assert invoke("changes", "apply", "sub_a1").output == "  applied  a.txt\n1 file applied\n"
+    everything = {"paths": [], "ignored": False, "on_conflict": "refuse", "dry_run": False}
+    assert api.bodies == [everything]
+    done = invoke("changes", "apply", "sub_a1", "a", "--merge", "--ignored", "--branch", "b", "-m", "text")
+    assert done.output.endswith("1 file on branch b (222222222222)\n")
+    wanted = {"paths": ["a"], "ignored": True, "on_conflict": "merge", "branch": "b", "message": "text"}
+    assert api.bodies[1] == everything | wanted
+    assert invoke("changes", "apply", "sub_a1", "-m", "text").exit_code == 2
+    assert json.loads(invoke("changes", "apply", "sub_a1", "--json").output)["applied"] is True
+
+
+def test_conflicts_are_shown_one_by_one(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
+    api.conflicts = [{"path": "b\x1b[2J", "change": "modified", "outcome": "conflict", "reason": "it was changed"}]
+    refused = invoke("changes", "apply", "sub_a1")
+    assert refused.exit_code == 1
+    assert "  conflict b  (it was changed)\n" in refused.output
+    dry = invoke("changes", "apply", "sub_a1", "--dry-run")
+    assert dry.exit_code == 1
+    assert dry.output.endswith("dry run: 1 file would be applied\n")
+
+
 def test_unknown_subagent(invoke: Invoke, served: ThreadedApi) -> None:
     assert invoke("changes", "diff", "nope").exit_code == 5

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.contract.runs import FileChange
+from orchestrator.contract.changes import FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import InvalidRequestError, StorageError
 from orchestrator.workspace import changes, tree

@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.contract.runs import ChangeSelection, FileChange
+from orchestrator.contract.changes import ChangeSelection, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.workspace.changes import list_changes, unified_patch
 from tests.orchestrator.workspace.trees import (

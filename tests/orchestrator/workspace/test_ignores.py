@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.contract.runs import ChangeSelection
+from orchestrator.contract.changes import ChangeSelection
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.workspace import ignores
 from orchestrator.workspace.changes import list_changes, unified_patch

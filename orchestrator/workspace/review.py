@@ -1,0 +1,248 @@
+"""The reviewing half of the workspaces: look at changes, take them into the repo.
+
+What changes something runs inside ``exclusive``, so that no run is prepared meanwhile, and one apply at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from orchestrator.contract.changes import (
+    EVERYTHING,
+    ApplyRequest,
+    ApplyResult,
+    ChangeSelection,
+    CommitInfo,
+    CommitsForm,
+    FileChange,
+)
+from orchestrator.contract.sandbox import WorkspaceMount
+from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
+from orchestrator.workspace import changes, record, transaction
+from orchestrator.workspace.branch import commit_on_branch
+from orchestrator.workspace.git import GitError
+from orchestrator.workspace.places import as_prepared
+from orchestrator.workspace.plan import Plan, Planner
+from orchestrator.workspace.recovery import recover
+from orchestrator.workspace.selection import Chosen
+from orchestrator.workspace.states import Root
+from orchestrator.workspace.survey import Found, survey
+from orchestrator.workspace.transaction import Transaction
+from orchestrator.workspace.tree import Difference, Whiteout, differences, is_whiteout
+from orchestrator.workspace.upper import UpperEditor
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Reviews:
+    """``whiteout`` is another one only in tests that cannot make real ones."""
+
+    def __init__(self, delete_tree: Callable[[Path], Awaitable[None]], *, whiteout: Whiteout = is_whiteout) -> None:
+        self._delete_tree = delete_tree
+        self._whiteout = whiteout
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._applying = asyncio.Lock()
+
+    @asynccontextmanager
+    async def exclusive(self, subagent_id: str) -> AsyncIterator[None]:
+        """Nobody else prepares or changes this workspace inside the block."""
+        lock = self._locks.setdefault(subagent_id, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._locks.pop(subagent_id, None)
+
+    async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
+        """The changed files.  Raises InvalidRequestError for ``direct``, StorageError when something is gone."""
+        mount = await asyncio.to_thread(as_prepared, mount)
+        return await changes.list_changes(mount, selection, whiteout=self._whiteout)
+
+    async def unified_patch(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> bytes:
+        """The same as a patch in git's format."""
+        mount = await asyncio.to_thread(as_prepared, mount)
+        return await changes.unified_patch(mount, selection, whiteout=self._whiteout)
+
+    async def list_commits(self, mount: WorkspaceMount) -> list[CommitInfo]:
+        """The commits that the agent made, newest first."""
+        return await changes.list_commits(await asyncio.to_thread(as_prepared, mount))
+
+    async def export_commits(self, mount: WorkspaceMount, form: CommitsForm) -> bytes:
+        """The same as a file.  Raises NotFoundError when there are none."""
+        return await changes.export_commits(await asyncio.to_thread(as_prepared, mount), form)
+
+    async def run_ended(self, mount: WorkspaceMount, *, began_at: str) -> None:
+        """Take down what the repo has where the agent changed something.  Raises StorageError."""
+        if mount.upper is None:
+            return
+        await _worker(lambda: _Review(mount, self._whiteout).end_of_run(nanoseconds(began_at)))
+
+    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
+        """Bring changes into the repo.  Raises ConflictError, InvalidRequestError, StorageError."""
+        if mount.upper is None:
+            raise InvalidRequestError(
+                f"the workspace mode is {mount.mode}: there is no overlay, and so nothing that could be applied"
+            )
+        async with self._applying:
+            return await _worker(
+                lambda: _Review(mount, self._whiteout).apply(request, nanoseconds(began_at), author=author)
+            )
+
+    async def recover_in(self, subagents: Path) -> dict[str, Literal["completed", "rolled_back"]]:
+        """Finish the applies that a crash interrupted, in all conversations below this directory."""
+        return await asyncio.to_thread(_recover_all, subagents)
+
+
+async def _worker(work: Callable[[], T]) -> T:
+    """``work`` in a thread; a caller that is cancelled still holds its locks until the work is done."""
+    future = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait({future})
+        raise
+
+
+def nanoseconds(at: str) -> int:
+    """An RFC 3339 time as nanoseconds since 1970."""
+    return int(datetime.fromisoformat(at).timestamp() * 1_000_000) * 1000
+
+
+def _recover_all(subagents: Path) -> dict[str, Literal["completed", "rolled_back"]]:
+    found: dict[str, Literal["completed", "rolled_back"]] = {}
+    for journal in sorted(subagents.glob(f"*/{transaction.DIRECTORY}")):
+        try:
+            how = recover(journal)
+        except (OSError, StorageError):
+            log.exception("the apply in %s was interrupted and cannot be finished yet", journal)
+            continue
+        if how != "nothing":
+            log.warning("an interrupted apply of subagent %s was %s", journal.parent.name, how.replace("_", " "))
+            found[journal.parent.name] = how
+    return found
+
+
+class _Review:
+    """One workspace, looked at in order to change something.  Everything in here blocks."""
+
+    def __init__(self, mount: WorkspaceMount, whiteout: Whiteout) -> None:
+        mount = as_prepared(mount)
+        assert mount.upper is not None
+        self._upper = mount.upper
+        self._lower = mount.source
+        self._base = mount.upper.parent
+        self._whiteout = whiteout
+
+    def take_down(self, since_ns: int) -> record.Record:
+        """Bring the record of bases up to date.  Raises StorageError."""
+        try:
+            return record.update(
+                self._base, upper=self._upper, lower=self._lower, whiteout=self._whiteout, since_ns=since_ns
+            )
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def end_of_run(self, since_ns: int) -> None:
+        """Remove copies that the agent made and did not change, so that they hide nothing; then take down the rest."""
+        try:
+            with Root(self._upper) as upper, Root(self._lower) as lower:
+                UpperEditor(upper, lower, self._whiteout).tidy()
+        except OSError as error:
+            raise self._unusable(error) from error
+        self.take_down(since_ns)
+
+    def apply(self, request: ApplyRequest, since_ns: int, *, author: str) -> ApplyResult:
+        """See ``Reviews.apply``."""
+        if self._lower == self._base / "empty":
+            raise InvalidRequestError("this conversation works without a repo: there is nowhere to apply anything to")
+        try:
+            journal = self._base / transaction.DIRECTORY
+            recover(journal)
+            bases = self.take_down(since_ns)
+            with Root(self._upper) as upper, Root(self._lower) as lower:
+                planner = Planner(
+                    upper=upper, target=lower, record=bases, work=self._base, on_conflict=request.on_conflict
+                )
+                plan = planner.plan(iter(self.chosen(request.selection)))
+                if request.dry_run:
+                    return ApplyResult(applied=False, files=plan.outcomes)
+                if plan.conflicts:
+                    raise _refusal(plan)
+                if request.branch is not None:
+                    commit = commit_on_branch(
+                        self._lower, upper, plan.steps, branch=request.branch, message=request.message, author=author,
+                        scratch_parent=self._base,
+                    )  # fmt: skip
+                    return ApplyResult(applied=True, files=plan.outcomes, branch=request.branch, commit=commit)
+                if plan.steps:
+                    Transaction(target=lower, upper=upper, journal=journal, token=uuid.uuid4().hex[:8].encode()).run(
+                        plan.steps
+                    )
+                self._let_go(plan, upper, lower, bases)
+                return ApplyResult(applied=True, files=plan.outcomes)
+        except OSError as error:
+            raise self._unusable(error) from error
+        except GitError as error:
+            raise StorageError(f"git could not do it: {error}") from error
+
+    def _let_go(self, plan: Plan, upper: Root, lower: Root, bases: record.Record) -> None:
+        """What the repo has now need not be in the overlay any more: later changes of the repo shall show through."""
+        editor = UpperEditor(upper, lower, self._whiteout)
+        merged = {step.path for step in plan.steps if step.data is not None}
+        if merged:
+            editor.revert([one for one in self._differences() if one.path in merged])
+        editor.tidy()
+        left = {one.path for one in self._differences()}
+        record.forget(bases, set(bases.bases) - left)
+
+    def _differences(self) -> list[Difference]:
+        return list(differences(self._upper, self._lower, whiteout=self._whiteout, large=0))
+
+    def chosen(self, selection: ChangeSelection) -> list[Difference]:
+        """The differences that are meant; a rename brings both of its sides.
+
+        Raises InvalidRequestError when a path stands for no change.
+        """
+        chosen = Chosen(selection)
+        found = survey(
+            differences(self._upper, self._lower, whiteout=self._whiteout),
+            upper=self._upper, lower=self._lower, whiteout=self._whiteout,
+        )  # fmt: skip
+        if missing := chosen.unmatched(path for one in found for path in paths_of(one)):
+            names = ", ".join(repr(path.decode(errors="replace")) for path in missing[:5])
+            raise InvalidRequestError(f"nothing was changed at {names}")
+        wanted: set[bytes] = set()
+        for one in found:
+            if chosen.takes(one.path, one.origin.path if one.origin else None, ignored=one.change.ignored):
+                wanted.update(paths_of(one))
+        return [one for one in self._differences() if one.path in wanted]
+
+    def _unusable(self, error: OSError) -> StorageError:
+        where = error.filename if error.filename is not None else self._lower
+        return StorageError(f"the workspace over {self._lower} cannot be used ({where!r}): {error.strerror}")
+
+
+def paths_of(one: Found) -> list[bytes]:
+    """The path of a change; of a rename both."""
+    return [one.path, *([one.origin.path] if one.origin else [])]
+
+
+def _refusal(plan: Plan) -> ConflictError:
+    files = [asdict(one) for one in plan.conflicts]
+    first = plan.conflicts[0]
+    more = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
+    return ConflictError(
+        f"nothing was applied, {first.path!r}{more}: {first.reason}; look at the files, then choose merge, theirs (the "
+        "agent's) or ours (the repo's), or fewer paths",
+        files=files,
+    )

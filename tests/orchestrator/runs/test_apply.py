@@ -1,0 +1,84 @@
+"""The service's side of applying: only between runs, and on record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.contract.changes import ApplyRequest, FileOutcome
+from orchestrator.errors import ConflictError, NotFoundError
+from tests.fakes.workspaces import FakeWorkspaces
+from tests.orchestrator.runs.harness import USER, Service, World, answer
+
+
+def workspaces(service: Service) -> FakeWorkspaces:
+    assert isinstance(service.deps.workspaces, FakeWorkspaces)
+    return service.deps.workspaces
+
+
+async def ended(service: Service) -> str:
+    run = await service.submit()
+    answer(await service.box())
+    await service.finished(run.run_id)
+    return run.subagent_id
+
+
+def audit(world: World) -> list[dict[str, object]]:
+    path = world.paths.audit_log
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+async def test_an_apply_is_on_record_with_who_and_what(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.service() as service:
+        subagent = await ended(service)
+        workspaces(service).outcomes = (
+            FileOutcome(path="a", change="added", outcome="applied"), FileOutcome(path="b", change="added", outcome="kept"),
+        )  # fmt: skip
+        await service.runs.apply(subagent, ApplyRequest(dry_run=True), user_id=USER)
+        assert audit(world) == []
+        await service.runs.apply(subagent, ApplyRequest(), user_id=USER)
+        (entry,) = audit(world)
+        assert (entry["action"], entry["user_id"], entry["subagent_id"], entry["files"]) == (
+            "applied",
+            USER,
+            subagent,
+            ["a"],
+        )
+        assert world.paths.audit_log.stat().st_mode & 0o777 == 0o600
+
+
+async def test_nothing_is_applied_while_a_run_is_under_way(tmp_path: Path) -> None:
+    async with World(tmp_path).service() as service:
+        run = await service.submit()
+        box = await service.box()
+        with pytest.raises(ConflictError, match="not finished"):
+            await service.runs.apply(run.subagent_id, ApplyRequest(), user_id=USER)
+        with pytest.raises(NotFoundError):
+            await service.runs.apply(run.subagent_id, ApplyRequest(), user_id="bob")
+        answer(box)
+        await service.finished(run.run_id)
+        assert workspaces(service).applied == []
+
+
+async def test_an_apply_waits_for_whoever_has_the_workspace(tmp_path: Path) -> None:
+    async with World(tmp_path).service() as service:
+        subagent = await ended(service)
+        async with workspaces(service).exclusive(subagent):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(service.runs.apply(subagent, ApplyRequest(), user_id=USER), 0.05)
+        await service.runs.apply(subagent, ApplyRequest(), user_id=USER)
+        assert len(workspaces(service).applied) == 1
+
+
+async def test_the_repos_state_is_taken_down_at_the_end_of_each_run(tmp_path: Path) -> None:
+    async with World(tmp_path).service() as service:
+        run = await service.submit()
+        box = await service.box()
+        assert workspaces(service).ended == []
+        answer(box)
+        await service.finished(run.run_id)
+        assert [mount.mode for mount in workspaces(service).ended] == ["overlay"]

@@ -1,0 +1,93 @@
+"""Taking changes out of real overlays: the kernel's own whiteouts and opaque directories."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from orchestrator.contract.changes import ApplyRequest, ChangeSelection
+from orchestrator.errors import ConflictError
+from orchestrator.workspace import DirectoryWorkspaces
+from tests.orchestrator.workspace.trees import Tree, read, without_empty
+from tests.podman.test_workspace import ID, agent, delete_tree, random_edits, repo, workspaces
+
+pytestmark = pytest.mark.podman
+__all__ = ["repo", "workspaces"]
+
+ALL = ChangeSelection(ignored=True)
+BEGAN = "2100-01-01T00:00:00+00:00"
+"""Nothing of the repo was changed since then."""
+
+
+async def apply(workspaces: DirectoryWorkspaces, repo: Path, **more: object) -> None:
+    mount = workspaces.mount_of(subagent_id=ID, source=repo, mode="overlay")
+    request = ApplyRequest(**{"selection": ALL, **more})  # type: ignore[arg-type]
+    async with workspaces.exclusive(ID):
+        await workspaces.apply(mount, request, began_at=BEGAN, author="agent")
+
+
+async def test_every_kind_of_change_is_applied_and_the_next_run_sees_the_repo(
+    workspaces: DirectoryWorkspaces, repo: Path
+) -> None:
+    made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    await agent(
+        made,
+        r"""
+        sed -i s/world/there/ README.md
+        chmod -x run.sh
+        rm link && mkdir link && echo in > link/inner
+        rm -r src && mkdir src && echo 1 > src/new
+        rm -r docs && ln -s src docs
+        mv keep/me keep/you
+        head -c 100000 /dev/urandom > blob
+        mkfifo pipe
+        """,
+    )
+    seen = {k: v for k, v in read_without_pipes(made.home / "seen").items() if k != b".git"}
+    await workspaces.run_ended(made.mount, began_at=BEGAN)
+    await apply(workspaces, repo)
+    assert read(repo) == without_empty(seen)
+    (repo / "README.md").write_text("host\n")
+    (repo / "src" / "host").write_text("host\n")
+    assert [c.path for c in await workspaces.list_changes(made.mount)] == ["pipe"]
+    await asyncio.to_thread((made.mount.upper or repo).joinpath("pipe").unlink)
+    await delete_tree(made.home / "seen")
+    again = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    await agent(again, "cat README.md src/host src/new")
+    assert read(again.home / "seen") == read(repo)
+
+
+def read_without_pipes(directory: Path) -> Tree:
+    (directory / "pipe").unlink(missing_ok=True)
+    return read(directory)
+
+
+async def test_a_conflict_in_a_real_overlay(workspaces: DirectoryWorkspaces, repo: Path) -> None:
+    made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    await agent(made, "echo agent >> README.md; rm src/a.py; rm -r docs")
+    await workspaces.run_ended(made.mount, began_at=BEGAN)
+    (repo / "README.md").write_text("host\nhello\nworld\n")
+    (repo / "src" / "a.py").write_text("host\n")
+    with pytest.raises(ConflictError) as caught:
+        await apply(workspaces, repo)
+    assert {one["path"] for one in caught.value.details["files"]} == {"README.md", "src/a.py"}
+    await apply(workspaces, repo, selection=ChangeSelection(paths=("README.md",)), on_conflict="merge")
+    assert (repo / "README.md").read_text() == "host\nhello\nworld\nagent\n"
+    await apply(workspaces, repo, on_conflict="theirs")
+    assert not (repo / "src" / "a.py").exists()
+    assert not (repo / "docs").exists()
+    assert await workspaces.list_changes(made.mount) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_random_edits_are_applied(workspaces: DirectoryWorkspaces, repo: Path, seed: int) -> None:
+    made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    await agent(made, random_edits(random.Random(100 + seed)))
+    seen = read(made.home / "seen")
+    await workspaces.run_ended(made.mount, began_at=BEGAN)
+    await apply(workspaces, repo)
+    assert read(repo) == without_empty(seen)
+    assert await workspaces.list_changes(made.mount) == []
