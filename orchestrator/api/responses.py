@@ -182,6 +182,12 @@ class ApplyView(Answer):
     commit: str | None
 
 
+class DiscardView(Answer):
+    """What was dropped."""
+
+    discarded: list[str]
+
+
 class CommitView(Answer):
     """A commit that the agent made."""
 

@@ -116,6 +116,13 @@ class SelectionBody(Body):
     """Also files that git ignores; one that is named by its own path is always meant."""
 
 
+class DiscardBody(Body):
+    """Which changes are to be dropped."""
+
+    paths: ChangedPaths = Field(default_factory=list)
+    """Files, or directories with all that is below them; none: all changes, and the agent's commits."""
+
+
 class ApplyBody(SelectionBody):
     """Which changes are to reach the repo, and how."""
 

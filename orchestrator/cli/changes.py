@@ -25,7 +25,7 @@ PATHS = click.argument("paths", nargs=-1)
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def group() -> None:
-    """Look at what an agent changed, and take it into the repo.
+    """Look at what an agent changed, take it into the repo or drop it.
 
     SUBAGENT is a subagent's id, or the beginning of it.  PATHs are files or directories, relative to the repo's root.
     """
@@ -131,6 +131,37 @@ def apply_command(
         out.out(f"{files} applied", style="green", highlight=False)
     if dry_run and any(one["outcome"] == "conflict" for one in done["files"]):
         raise click.exceptions.Exit(FAILED)
+
+
+@group.command("discard")
+@click.argument("subagent")
+@PATHS
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@JSON_OPTION
+@click.pass_obj
+def discard_command(context: CliContext, subagent: str, paths: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Drop the changes, or those at PATHs: the agent sees there again what the repo has.
+
+    Without PATHs everything goes, ignored files and the agent's own commits too.
+    """
+
+    async def find(link: ServiceLink) -> str:
+        return await find_subagent(link.client, subagent)
+
+    found = with_service(context, find)
+    if not yes:
+        what = f"the changes at {', '.join(one_line(path) for path in paths)}" if paths else "all changes"
+        click.confirm(f"Drop {what} of {found}?", abort=True, err=True)
+
+    async def send(link: ServiceLink) -> dict[str, Any]:
+        return await link.client.discard(found, paths)
+
+    done = with_service(context, send)
+    if as_json:
+        click.echo(to_json(done))
+        return
+    count = len(done["discarded"])
+    click.echo(f"dropped {count} file{'s'[: count != 1]}")
 
 
 @group.command("commits")

@@ -46,6 +46,10 @@ class ChangesCalls(Protocol):
         """Bring changes into the repo: {applied, files, branch, commit}.  Raises ConflictError."""
         return await self.json("POST", f"{_subagent(subagent_id)}/apply", body=body, timeout=_LONG)
 
+    async def discard(self, subagent_id: str, paths: Sequence[str]) -> dict[str, Any]:
+        """Drop changes: {discarded}."""
+        return await self.json("POST", f"{_subagent(subagent_id)}/discard", body={"paths": list(paths)}, timeout=_LONG)
+
     async def commits(self, subagent_id: str) -> list[dict[str, Any]]:
         """The commits that the agent made, newest first."""
         return list((await self.json("GET", f"{_subagent(subagent_id)}/commits"))["commits"])

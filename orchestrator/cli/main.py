@@ -18,7 +18,7 @@ COMMANDS = {
     "demo": Lazy("orchestrator.cli.demo:command", "See a whole run without a key or a network."),
     "runs": Lazy("orchestrator.cli.runs:group", "List, show, replay and cancel runs."),
     "subagents": Lazy("orchestrator.cli.subagents:group", "List, show and delete conversations."),
-    "changes": Lazy("orchestrator.cli.changes:group", "Look at what an agent changed, and take it."),
+    "changes": Lazy("orchestrator.cli.changes:group", "Look at what an agent changed, take or drop it."),
     "backends": Lazy("orchestrator.cli.backends:command", "List the enabled backends."),
     "serve": Lazy("orchestrator.cli.serve:command", "Run the service."),
     "images": Lazy("orchestrator.cli.images:group", "Build, list and prune the images."),

@@ -204,6 +204,10 @@ class RunService(Protocol):
         ``files``), InvalidRequestError (no repo, a wrong branch name)."""
         ...
 
+    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
+        """Drop these changes (none named: all); the paths that were changed.  Raises as ``apply`` does."""
+        ...
+
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """The enabled backends."""
         ...

@@ -84,6 +84,13 @@ class Workspaces(Protocol):
         """
         ...
 
+    async def discard_changes(self, mount: WorkspaceMount, paths: tuple[str, ...] = ()) -> list[str]:
+        """Drop these changes (none named: all of them, the agent's commits too); the paths that were changed.
+
+        Inside ``exclusive``, with no container running.  Raises ConflictError, InvalidRequestError, StorageError.
+        """
+        ...
+
     async def recover(self) -> dict[str, Literal["completed", "rolled_back"]]:
         """Finish what a crash interrupted; by subagent, how it ended."""
         ...

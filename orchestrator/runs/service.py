@@ -217,6 +217,16 @@ class Runs:
                 )  # fmt: skip
         return result
 
+    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
+        """Drop changes."""
+        mount = await self._mount(subagent_id, user_id)
+        async with self._idle(subagent_id, user_id) as found:
+            dropped = await self._deps.workspaces.discard_changes(mount, paths)
+            await self._deps.audit.append(
+                "discarded", subagent_id=subagent_id, user_id=user_id or found.user_id, files=dropped, all=not paths
+            )
+        return dropped
+
     @asynccontextmanager
     async def _idle(self, subagent_id: str, user_id: str | None) -> AsyncIterator[SubagentRecord]:
         """Inside the block no run of the conversation is under way, and none can begin."""

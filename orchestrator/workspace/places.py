@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from typing import Final
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import StorageError
 
+_REMOVE_TRIES: Final = 5
 ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -44,3 +46,35 @@ def own_directory(path: Path) -> None:
         os.chmod(f"/proc/self/fd/{fd}", 0o700)  # noqa: PTH101  # by descriptor: the agent may have closed it to us
     finally:
         os.close(fd)
+
+
+def emptied(work: Path) -> bool:
+    """Remove what an earlier mount left in an overlay's work directory.
+
+    Usually that is one empty directory of a subordinate id: removing it takes rights on its parent alone.  False: there
+    is more than that (the container was killed in the middle of a copy).
+    """
+    try:
+        for entry in list(work.iterdir()):
+            entry.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def removed(path: Path) -> bool:
+    """Remove a tree of ours without following links; False when something in it takes other rights than ours."""
+    for _ in range(_REMOVE_TRIES):
+        try:
+            if path.is_symlink():
+                path.unlink()
+            else:
+                emptied(path / "work")
+                shutil.rmtree(path)
+        except FileNotFoundError:
+            pass  # it is gone, or somebody removes things in it at the same time (the relay its sockets)
+        except (OSError, RecursionError):
+            return False
+        if not os.path.lexists(path):
+            return True
+    return False

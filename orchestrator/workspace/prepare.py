@@ -25,14 +25,13 @@ from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.contract.workspace import Prepared
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
 from orchestrator.workspace.git import SCRATCH_PREFIX
-from orchestrator.workspace.places import ID, own_directory, recorded
+from orchestrator.workspace.places import ID, emptied, own_directory, recorded, removed
 from orchestrator.workspace.review import Reviews
 from orchestrator.workspace.source import check_overlay_home, checked_source
 
 Mode = Literal["overlay", "direct", "readonly"]
 SOCKET_PATH_MAX: Final = 107
 _LONGEST_SOCKET: Final = "/gateway.sock"
-_REMOVE_TRIES: Final = 5
 
 
 class DirectoryWorkspaces(Reviews):
@@ -55,7 +54,7 @@ class DirectoryWorkspaces(Reviews):
         if source is None and mode == "direct":
             raise InvalidRequestError("the workspace mode 'direct' needs a repo")
         lower = await asyncio.to_thread(self._make, base, source, mode)
-        if mode == "overlay" and not await asyncio.to_thread(_emptied, base / "work"):
+        if mode == "overlay" and not await asyncio.to_thread(emptied, base / "work"):
             await self._delete_tree(base / "work")
             await asyncio.to_thread(own_directory, base / "work")
         return Prepared(mount=_mount(base, lower, mode), home=base / "home")
@@ -68,7 +67,7 @@ class DirectoryWorkspaces(Reviews):
     async def discard(self, subagent_id: str) -> None:
         """Remove everything of a conversation; fine when there is nothing.  Raises StorageError."""
         base = self._base(subagent_id)
-        if not await asyncio.to_thread(_removed, base):
+        if not await asyncio.to_thread(removed, base):
             await self._delete_tree(base)
             if await asyncio.to_thread(os.path.lexists, base):
                 raise StorageError(f"{base} could not be removed")
@@ -86,7 +85,7 @@ class DirectoryWorkspaces(Reviews):
     async def remove_control_dir(self, run_id: str) -> None:
         """Remove it with all that is in it; fine when there is none.  Raises StorageError."""
         directory = self._control(run_id)
-        if not await asyncio.to_thread(_removed, directory):
+        if not await asyncio.to_thread(removed, directory):
             raise StorageError(f"{directory} could not be removed")
 
     async def stale_control_dirs(self, active: AbstractSet[str]) -> list[str]:
@@ -144,38 +143,6 @@ def _check_same(known: tuple[str | None, Path] | None, lower: Path | None) -> No
         return
     has = f"on {known[1]}" if known[0] is not None else "without a repo"
     raise ConflictError(f"this conversation works {has}: start a new one for {lower or 'an empty workspace'}")
-
-
-def _emptied(work: Path) -> bool:
-    """Remove what an earlier mount left in an overlay's work directory.
-
-    Usually that is one empty directory of a subordinate id: removing it takes rights on its parent alone.  False: there
-    is more than that (the container was killed in the middle of a copy).
-    """
-    try:
-        for entry in list(work.iterdir()):
-            entry.rmdir()
-    except OSError:
-        return False
-    return True
-
-
-def _removed(path: Path) -> bool:
-    """Remove a tree of ours without following links; False when something in it takes other rights than ours."""
-    for _ in range(_REMOVE_TRIES):
-        try:
-            if path.is_symlink():
-                path.unlink()
-            else:
-                _emptied(path / "work")
-                shutil.rmtree(path)
-        except FileNotFoundError:
-            pass  # it is gone, or somebody removes things in it at the same time (the relay its sockets)
-        except (OSError, RecursionError):
-            return False
-        if not os.path.lexists(path):
-            return True
-    return False
 
 
 def _make_control_dir(directory: Path, prompt: str) -> None:

@@ -76,10 +76,6 @@ def update(subagent_dir: Path, *, upper: Path, lower: Path, whiteout: Whiteout, 
             path = difference.path
             new.bases[path] = old.bases.get(path) or _taken(root, path, new, _seen_ns(above, path, new, since_ns))
     _store(new)
-    kept = {base.key.digest for base in new.bases.values() if base.key is not None}
-    for entry in (new.directory / "blobs").iterdir():
-        if entry.name not in kept:
-            entry.unlink(missing_ok=True)
     return new
 
 
@@ -135,3 +131,7 @@ def _store(record: Record) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(record.directory / "bases.json")
+    kept = {base.key.digest for base in record.bases.values() if base.key is not None}
+    for blob in (record.directory / "blobs").glob("*"):
+        if blob.name not in kept:
+            blob.unlink(missing_ok=True)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -28,8 +29,8 @@ from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
 from orchestrator.workspace import changes, record, transaction
 from orchestrator.workspace.branch import commit_on_branch
-from orchestrator.workspace.git import GitError
-from orchestrator.workspace.places import as_prepared
+from orchestrator.workspace.git import SCRATCH_PREFIX, GitError
+from orchestrator.workspace.places import as_prepared, own_directory, removed
 from orchestrator.workspace.plan import Plan, Planner
 from orchestrator.workspace.recovery import recover
 from orchestrator.workspace.selection import Chosen
@@ -98,6 +99,18 @@ class Reviews:
                 lambda: _Review(mount, self._whiteout).apply(request, nanoseconds(began_at), author=author)
             )
 
+    async def discard_changes(self, mount: WorkspaceMount, paths: tuple[str, ...] = ()) -> list[str]:
+        """Drop changes.  Raises ConflictError, InvalidRequestError, StorageError."""
+        if mount.upper is None:
+            raise InvalidRequestError(f"the workspace mode is {mount.mode}: there is no overlay to drop changes from")
+        review = await asyncio.to_thread(_Review, mount, self._whiteout)
+        if paths:
+            return await _worker(lambda: review.discard(paths))
+        dropped = await _worker(review.discard_all)
+        if dropped.old is not None and not await asyncio.to_thread(removed, dropped.old):
+            await self._delete_tree(dropped.old)
+        return dropped.paths
+
     async def recover_in(self, subagents: Path) -> dict[str, Literal["completed", "rolled_back"]]:
         """Finish the applies that a crash interrupted, in all conversations below this directory."""
         return await asyncio.to_thread(_recover_all, subagents)
@@ -130,6 +143,12 @@ def _recover_all(subagents: Path) -> dict[str, Literal["completed", "rolled_back
             log.warning("an interrupted apply of subagent %s was %s", journal.parent.name, how.replace("_", " "))
             found[journal.parent.name] = how
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dropped:
+    paths: list[str]
+    old: Path | None
 
 
 class _Review:
@@ -195,6 +214,37 @@ class _Review:
         except GitError as error:
             raise StorageError(f"git could not do it: {error}") from error
 
+    def discard(self, paths: tuple[str, ...]) -> list[str]:
+        """Make these paths what the repo has; the paths that were something else.  Raises ConflictError."""
+        try:
+            recover(self._base / transaction.DIRECTORY)
+            chosen = self.chosen(ChangeSelection(paths=paths, ignored=True))
+            with Root(self._upper) as upper, Root(self._lower) as lower:
+                editor = UpperEditor(upper, lower, self._whiteout)
+                editor.revert(chosen)
+                editor.tidy()
+            self._forget(record.load(self._base))
+        except OSError as error:
+            raise self._unusable(error) from error
+        return sorted(os.fsdecode(one.path) for one in chosen)
+
+    def discard_all(self) -> _Dropped:
+        """Put an empty upper directory in the place of this one, which is the caller's to remove."""
+        try:
+            recover(self._base / transaction.DIRECTORY)
+            paths = sorted(os.fsdecode(one.path) for one in self._differences())
+            old = self._base / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
+            self._upper.rename(old)
+            own_directory(self._upper)
+            self._forget(record.load(self._base))
+        except OSError as error:
+            raise self._unusable(error) from error
+        return _Dropped(paths=paths, old=old)
+
+    def _forget(self, bases: record.Record) -> None:
+        left = {one.path for one in self._differences()}
+        record.forget(bases, set(bases.bases) - left)
+
     def _let_go(self, plan: Plan, upper: Root, lower: Root, bases: record.Record) -> None:
         """What the repo has now need not be in the overlay any more: later changes of the repo shall show through."""
         editor = UpperEditor(upper, lower, self._whiteout)
@@ -202,8 +252,7 @@ class _Review:
         if merged:
             editor.revert([one for one in self._differences() if one.path in merged])
         editor.tidy()
-        left = {one.path for one in self._differences()}
-        record.forget(bases, set(bases.bases) - left)
+        self._forget(bases)
 
     def _differences(self) -> list[Difference]:
         return list(differences(self._upper, self._lower, whiteout=self._whiteout, large=0))

@@ -124,6 +124,7 @@ class FakeApi:
         app.router.add_get("/v1/subagents/{id}/changes", self._changes)
         app.router.add_get("/v1/subagents/{id}/changes.patch", self._patch)
         app.router.add_post("/v1/subagents/{id}/apply", self._apply)
+        app.router.add_post("/v1/subagents/{id}/discard", self._discard)
         app.router.add_get("/v1/subagents/{id}/commits", self._commits)
         app.router.add_get("/v1/subagents/{id}/commits.{form}", self._commits_file)
         app.router.add_get("/v1/backends", self._backends)
@@ -247,6 +248,10 @@ class FakeApi:
             "applied": not body["dry_run"], "branch": body.get("branch"), "commit": "2" * 40 if "branch" in body else None,
             "files": [{"path": "a.txt", "change": "modified", "outcome": "applied", "reason": None}, *self.conflicts],
         })  # fmt: skip
+
+    async def _discard(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.json())
+        return web.json_response({"discarded": ["a.txt", "b"]})
 
     async def _commits(self, _: web.Request) -> web.Response:
         return web.json_response({"commits": COMMITS})

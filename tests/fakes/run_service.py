@@ -263,6 +263,13 @@ class FakeRunService:
             raise ConflictError("nothing was applied", files=conflicts)
         return ApplyResult(applied=not request.dry_run, files=self.outcomes, branch=request.branch)
 
+    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
+        """All that was named."""
+        record = await self.get_subagent(subagent_id, user_id=user_id)
+        if record.busy:
+            raise ConflictError("one of its runs has not finished")
+        return list(paths) or ["everything"]
+
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """Two of them."""
         self._fail()

@@ -33,6 +33,7 @@ class FakeWorkspaces:
         self.locks: dict[str, asyncio.Lock] = {}
         self.ended: list[WorkspaceMount] = []
         self.applied: list[ApplyRequest] = []
+        self.dropped: list[tuple[str, ...]] = []
         self.outcomes: tuple[FileOutcome, ...] = ()
         self.recovered: dict[str, Literal["completed", "rolled_back"]] = {}
 
@@ -87,6 +88,10 @@ class FakeWorkspaces:
     async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
         self.applied.append(request)
         return ApplyResult(applied=not request.dry_run, files=self.outcomes)
+
+    async def discard_changes(self, mount: WorkspaceMount, paths: tuple[str, ...] = ()) -> list[str]:
+        self.dropped.append(paths)
+        return list(paths)
 
     async def recover(self) -> dict[str, Literal["completed", "rolled_back"]]:
         return self.recovered

@@ -91,3 +91,24 @@ async def test_random_edits_are_applied(workspaces: DirectoryWorkspaces, repo: P
     await apply(workspaces, repo)
     assert read(repo) == without_empty(seen)
     assert await workspaces.list_changes(made.mount) == []
+
+
+async def test_changes_are_dropped_with_the_kernels_leftovers(workspaces: DirectoryWorkspaces, repo: Path) -> None:
+    made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    await agent(
+        made, "rm -r src docs; mkdir src; echo 1 > src/a.py; rm README.md; mkdir shut; echo x > shut/x; chmod 0 shut"
+    )
+    async with workspaces.exclusive(ID):
+        assert await workspaces.discard_changes(made.mount, ("src/b.py", "README.md", "shut")) == [
+            "README.md", "shut", "src/b.py",
+        ]  # fmt: skip
+    left = {c.path for c in await workspaces.list_changes(made.mount)}
+    assert left == {"src/a.py", "src/deep/er/x", "docs/index.md", "docs/img/logo.svg"}
+    await delete_tree(made.home / "seen")
+    await agent(made, "cat src/b.py README.md; test ! -e docs; test ! -e shut; test ! -e src/deep")
+    async with workspaces.exclusive(ID):
+        await workspaces.discard_changes(made.mount)
+    assert await workspaces.list_changes(made.mount) == []
+    await delete_tree(made.home / "seen")
+    await agent(made, "cat src/deep/er/x docs/index.md")
+    assert read(made.home / "seen") == read(repo)

@@ -6,9 +6,9 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import path_name, read_body, read_query
-from orchestrator.api.responses import ApplyView, ChangeList, CommitList
+from orchestrator.api.responses import ApplyView, ChangeList, CommitList, DiscardView
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import ApplyBody, ChangesQuery, NoQuery, PatchQuery
+from orchestrator.api.schemas import ApplyBody, ChangesQuery, DiscardBody, NoQuery, PatchQuery
 from orchestrator.api.views import apply_view, change_list, commit_view
 from orchestrator.contract.changes import ApplyRequest, ChangeSelection, CommitsForm
 from orchestrator.errors import ConflictError, NotFoundError, StorageError
@@ -70,6 +70,15 @@ async def apply_changes(request: web.Request) -> web.StreamResponse:
     return json_answer(apply_view(await request.app[keys.RUNS].apply(subagent_id, wanted, user_id=scope)))
 
 
+async def discard_changes(request: web.Request) -> web.StreamResponse:
+    """POST /v1/subagents/{subagent_id}/discard."""
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    body = await read_body(request, DiscardBody)
+    dropped = await request.app[keys.RUNS].discard(subagent_id, tuple(body.paths), user_id=scope)
+    return json_answer({"discarded": dropped})
+
+
 def _target(request: web.Request) -> tuple[str, str | None]:
     return path_name(request, "subagent_id"), keys.identity_of(request).scope
 
@@ -98,6 +107,12 @@ ROUTES: Final = (
         description="All of the chosen paths or, when one of them is in conflict, none: then the answer is 409 and its"
         " `files` say why.",
         replies=(Reply(description="What was done.", model=ApplyView),),
+    ),
+    Route(
+        method="POST", path=f"{_BASE}/discard", handler=discard_changes, tag="changes",
+        summary="Drop changes", errors=(NotFoundError, ConflictError, StorageError), body=DiscardBody,
+        description="The paths show again what the repo has. Without `paths` everything goes, the agent's commits too.",
+        replies=(Reply(description="What was dropped.", model=DiscardView),),
     ),
     Route(
         method="GET", path=f"{_BASE}/commits", handler=get_commits, tag="changes",

@@ -60,6 +60,16 @@ async def test_wrong_bodies_are_refused(api: Api, body: dict[str, object]) -> No
     assert api.runs.applies == []
 
 
+async def test_discard(api: Api) -> None:
+    api.runs.add_run()
+    url = "/v1/subagents/sub-1/discard"
+    assert (await api.post(url, {"paths": ["a", "\udcff"]})).json == {"discarded": ["a", "\udcff"]}
+    assert (await api.post(url, {})).json == {"discarded": ["everything"]}
+    assert (await api.post(url, {"path": "a"})).status == 400
+    api.runs.subagents["sub-1"] = replace(api.runs.subagents["sub-1"], busy=True)
+    assert (await api.post(url, {})).status == 409
+
+
 async def test_not_while_a_run_is_under_way_and_not_anothers(api: Api) -> None:
     api.runs.add_run()
     api.runs.add_run(user_id="bob")

@@ -87,5 +87,13 @@ def test_conflicts_are_shown_one_by_one(invoke: Invoke, served: ThreadedApi, api
     assert dry.output.endswith("dry run: 1 file would be applied\n")
 
 
+def test_discard_asks_first(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
+    assert invoke("changes", "discard", "sub_a1", stdin="n\n").exit_code == 1
+    assert api.bodies == []
+    assert invoke("changes", "discard", "sub_a1", "a", "b", "-y").output == "dropped 2 files\n"
+    assert json.loads(invoke("changes", "discard", "sub_a1", "-y", "--json").output) == {"discarded": ["a.txt", "b"]}
+    assert api.bodies == [{"paths": ["a", "b"]}, {"paths": []}]
+
+
 def test_unknown_subagent(invoke: Invoke, served: ThreadedApi) -> None:
     assert invoke("changes", "diff", "nope").exit_code == 5

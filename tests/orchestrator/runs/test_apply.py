@@ -64,6 +64,15 @@ async def test_nothing_is_applied_while_a_run_is_under_way(tmp_path: Path) -> No
         assert workspaces(service).applied == []
 
 
+async def test_a_discard_is_on_record_too(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.service() as service:
+        subagent = await ended(service)
+        assert await service.runs.discard(subagent, ("a",), user_id=None) == ["a"]
+        (entry,) = audit(world)
+        assert (entry["action"], entry["user_id"], entry["files"], entry["all"]) == ("discarded", USER, ["a"], False)
+
+
 async def test_an_apply_waits_for_whoever_has_the_workspace(tmp_path: Path) -> None:
     async with World(tmp_path).service() as service:
         subagent = await ended(service)

@@ -47,6 +47,9 @@ class Overlay:
     async def changes(self) -> list[FileChange]:
         return await self.reviews.list_changes(self.mount)
 
+    async def discard(self, *paths: str) -> list[str]:
+        return await self.reviews.discard_changes(self.mount, paths)
+
     async def apply(self, *paths: str, began_at: str = LATER, ignored: bool = True, **more: object) -> ApplyResult:
         request = ApplyRequest(selection=ChangeSelection(paths=paths, ignored=ignored), **more)  # type: ignore[arg-type]
         return await self.reviews.apply(self.mount, request, began_at=began_at, author="claude-code")
