@@ -281,6 +281,25 @@ class ToolResultView(Answer):
     metadata: ToolMetadata
 
 
+class GcItemView(Answer):
+    """A conversation, the log of a run, or a directory that belongs to nothing."""
+
+    kind: Literal["conversation", "log", "leftover"]
+    id: str
+    bytes: int
+    reason: str | None
+    """Why it stays."""
+
+
+class GcView(Answer):
+    """What was removed (in a dry run: would be), and what stays though it is old."""
+
+    removed: list[GcItemView]
+    kept: list[GcItemView]
+    bytes: int
+    dry_run: bool
+
+
 class Health(Answer):
     """The process answers."""
 

@@ -136,6 +136,16 @@ class ApplyBody(SelectionBody):
     """Of that commit."""
 
 
+class GcBody(Body):
+    """What may be removed."""
+
+    older_than_days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] | None = None
+    """Used last so many days ago; absent: the configured `storage.retention_days`."""
+    unapplied: bool = False
+    """Also conversations with changes that nobody has applied or discarded."""
+    dry_run: bool = False
+
+
 class ToolArgs(Body):
     """Arguments of a tool: exactly these."""
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.changes import ApplyResult, CommitInfo, FileChange
+from orchestrator.contract.gc import GcResult
 from orchestrator.contract.runs import RunRecord, SubagentRecord
 
 _LIST_CHARS: Final = 1000
@@ -127,6 +128,11 @@ def change_list(changes: list[FileChange]) -> dict[str, Any]:
 
 def apply_view(result: ApplyResult) -> dict[str, Any]:
     """ApplyView."""
+    return _plain(result)
+
+
+def gc_view(result: GcResult) -> dict[str, Any]:
+    """GcView."""
     return _plain(result)
 
 

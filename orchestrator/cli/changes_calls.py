@@ -50,6 +50,10 @@ class ChangesCalls(Protocol):
         """Drop changes: {discarded}."""
         return await self.json("POST", f"{_subagent(subagent_id)}/discard", body={"paths": list(paths)}, timeout=_LONG)
 
+    async def gc(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Remove what is old: {removed, kept, bytes, dry_run}."""
+        return await self.json("POST", "/v1/gc", body=body, timeout=_LONG)
+
     async def commits(self, subagent_id: str) -> list[dict[str, Any]]:
         """The commits that the agent made, newest first."""
         return list((await self.json("GET", f"{_subagent(subagent_id)}/commits"))["commits"])

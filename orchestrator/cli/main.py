@@ -19,6 +19,7 @@ COMMANDS = {
     "runs": Lazy("orchestrator.cli.runs:group", "List, show, replay and cancel runs."),
     "subagents": Lazy("orchestrator.cli.subagents:group", "List, show and delete conversations."),
     "changes": Lazy("orchestrator.cli.changes:group", "Look at what an agent changed, take or drop it."),
+    "gc": Lazy("orchestrator.cli.gc:command", "Remove what is old, and say what that frees."),
     "backends": Lazy("orchestrator.cli.backends:command", "List the enabled backends."),
     "serve": Lazy("orchestrator.cli.serve:command", "Run the service."),
     "images": Lazy("orchestrator.cli.images:group", "Build, list and prune the images."),

@@ -135,6 +135,8 @@ class StorageConfig(Model):
 
     state_dir: AbsolutePath | None = None
     runtime_dir: AbsolutePath | None = None
+    retention_days: Annotated[float, BeforeValidator(_a_number), Field(gt=0)] = 30.0
+    """What ``podmentor gc`` keeps: conversations and logs that were used within so many days."""
 
 
 class RunsConfig(Model):

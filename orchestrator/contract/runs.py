@@ -17,6 +17,7 @@ from orchestrator.contract.changes import (
     CommitsForm,
     FileChange,
 )
+from orchestrator.contract.gc import GcRequest, GcResult
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.events import EventRecord
 
@@ -206,6 +207,10 @@ class RunService(Protocol):
 
     async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
         """Drop these changes (none named: all); the paths that were changed.  Raises as ``apply`` does."""
+        ...
+
+    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
+        """Remove what is older than the retention.  Raises ForbiddenError unless the caller may see everybody's."""
         ...
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:

@@ -23,12 +23,14 @@ from orchestrator.contract.changes import (
     CommitsForm,
     FileChange,
 )
+from orchestrator.contract.gc import GcRequest, GcResult
 from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
 from orchestrator.events import EventRecord
 from orchestrator.runs.backends import describe
 from orchestrator.runs.deps import Deps
+from orchestrator.runs.gc import Collector
 from orchestrator.runs.limits import resolve_limits
 from orchestrator.runs.store import NewRun, StoredRun
 from orchestrator.runs.supervisor import Supervisor
@@ -174,13 +176,22 @@ class Runs:
 
     async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
         """Remove a conversation with everything that belongs to it."""
-        found = await self.get_subagent(subagent_id, user_id=user_id)
-        if found.busy:
-            raise ConflictError(f"subagent {subagent_id} has a run that is not finished; cancel it first")
-        await self._deps.workspaces.discard(subagent_id)
-        for run_id in found.run_ids:
-            await self._deps.runtime.delete_tree(self._deps.paths.run_dir(run_id))
-        await self._deps.store.delete_subagent(subagent_id)
+        async with self._idle(subagent_id, user_id) as found:
+            await self._deps.workspaces.discard(subagent_id)
+            for run_id in found.run_ids:
+                await self._deps.runtime.delete_tree(self._deps.paths.run_dir(run_id))
+            await self._deps.store.delete_subagent(subagent_id)
+
+    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
+        """Make room."""
+        if user_id is not None:
+            raise ForbiddenError("only an admin or the local owner may remove what is old")
+        result = await Collector(self._deps, lambda found: self.delete_subagent(found, user_id=None)).collect(request)
+        if result.removed and not request.dry_run:
+            await self._deps.audit.append(
+                "gc", removed=[[item.kind, item.id] for item in result.removed], unapplied=request.unapplied
+            )
+        return result
 
     async def changes(
         self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING

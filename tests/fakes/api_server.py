@@ -125,6 +125,7 @@ class FakeApi:
         app.router.add_get("/v1/subagents/{id}/changes.patch", self._patch)
         app.router.add_post("/v1/subagents/{id}/apply", self._apply)
         app.router.add_post("/v1/subagents/{id}/discard", self._discard)
+        app.router.add_post("/v1/gc", self._gc)
         app.router.add_get("/v1/subagents/{id}/commits", self._commits)
         app.router.add_get("/v1/subagents/{id}/commits.{form}", self._commits_file)
         app.router.add_get("/v1/backends", self._backends)
@@ -252,6 +253,14 @@ class FakeApi:
     async def _discard(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.json())
         return web.json_response({"discarded": ["a.txt", "b"]})
+
+    async def _gc(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.json())
+        return web.json_response({
+            "removed": [{"kind": "log", "id": "run_1", "bytes": 2048, "reason": None}], "bytes": 2048,
+            "kept": [{"kind": "conversation", "id": "sub_1", "bytes": 5, "reason": "it has changes"}],
+            "dry_run": self.bodies[-1]["dry_run"],
+        })  # fmt: skip
 
     async def _commits(self, _: web.Request) -> web.Response:
         return web.json_response({"commits": COMMITS})

@@ -17,9 +17,10 @@ from orchestrator.contract.changes import (
     FileChange,
     FileOutcome,
 )
+from orchestrator.contract.gc import GcItem, GcRequest, GcResult
 from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.types import ResourceLimits
-from orchestrator.errors import ConflictError, NotFoundError, UnknownBackendError
+from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, UnknownBackendError
 from orchestrator.events import AgentEvent, Completed, Error, EventRecord, Source, Tokens
 
 NOW = "2026-01-02T03:04:05.678Z"
@@ -36,6 +37,7 @@ class FakeRunService:
         self.changes_of: dict[str, list[FileChange]] = {}
         self.patch_of: dict[str, bytes] = {}
         self.commits_of: dict[str, list[CommitInfo]] = {}
+        self.gcs: list[GcRequest] = []
         self.applies: list[ApplyRequest] = []
         self.outcomes: tuple[FileOutcome, ...] = ()
         self.selections: list[ChangeSelection] = []
@@ -269,6 +271,14 @@ class FakeRunService:
         if record.busy:
             raise ConflictError("one of its runs has not finished")
         return list(paths) or ["everything"]
+
+    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
+        """One conversation."""
+        if user_id is not None:
+            raise ForbiddenError("not yours")
+        self.gcs.append(request)
+        item = GcItem(kind="conversation", id="sub-1", bytes=5)
+        return GcResult(removed=(item,), kept=(), bytes=5, dry_run=request.dry_run)
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """Two of them."""

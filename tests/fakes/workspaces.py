@@ -33,6 +33,7 @@ class FakeWorkspaces:
         self.locks: dict[str, asyncio.Lock] = {}
         self.ended: list[WorkspaceMount] = []
         self.applied: list[ApplyRequest] = []
+        self.changes: list[FileChange] = []
         self.dropped: list[tuple[str, ...]] = []
         self.outcomes: tuple[FileOutcome, ...] = ()
         self.recovered: dict[str, Literal["completed", "rolled_back"]] = {}
@@ -72,7 +73,7 @@ class FakeWorkspaces:
         return [entry.name for entry in self.paths.runtime_dir.iterdir() if entry.name not in active]
 
     async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
-        return []
+        return self.changes
 
     async def unified_patch(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> bytes:
         return b""

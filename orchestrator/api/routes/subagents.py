@@ -5,12 +5,13 @@ from typing import Final
 from aiohttp import web
 
 from orchestrator.api import keys
-from orchestrator.api.bodies import path_name, read_query
-from orchestrator.api.responses import SessionMapView, SubagentList, SubagentView
+from orchestrator.api.bodies import path_name, read_body, read_query
+from orchestrator.api.responses import GcView, SessionMapView, SubagentList, SubagentView
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import NoQuery
-from orchestrator.api.views import session_map, subagent_view
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.api.schemas import GcBody, NoQuery
+from orchestrator.api.views import gc_view, session_map, subagent_view
+from orchestrator.contract.gc import GcRequest
+from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, StorageError
 
 
 async def list_subagents(request: web.Request) -> web.StreamResponse:
@@ -31,6 +32,14 @@ async def delete_subagent(request: web.Request) -> web.StreamResponse:
     subagent_id, scope = _target(request)
     await request.app[keys.RUNS].delete_subagent(subagent_id, user_id=scope)
     return web.Response(status=204)
+
+
+async def collect(request: web.Request) -> web.StreamResponse:
+    """POST /v1/gc."""
+    read_query(request, NoQuery)
+    body = await read_body(request, GcBody)
+    wanted = GcRequest(older_than_days=body.older_than_days, unapplied=body.unapplied, dry_run=body.dry_run)
+    return json_answer(gc_view(await request.app[keys.RUNS].gc(wanted, user_id=keys.identity_of(request).scope)))
 
 
 async def get_session_map(request: web.Request) -> web.StreamResponse:
@@ -60,6 +69,13 @@ ROUTES: Final = (
         method="DELETE", path="/v1/subagents/{subagent_id}", handler=delete_subagent, tag="subagents",
         summary="Remove a conversation with its home, workspace and runs", errors=(NotFoundError, ConflictError),
         replies=(Reply(status=204, description="Removed.", media_type=""),),
+    ),
+    Route(
+        method="POST", path="/v1/gc", handler=collect, tag="subagents", summary="Remove what is old", body=GcBody,
+        errors=(ForbiddenError, StorageError),
+        description="Conversations and raw logs older than the retention. Never what is in use, nor changes that"
+        " nobody took or dropped unless `unapplied` says so. For an admin or the local owner.",
+        replies=(Reply(description="What was removed.", model=GcView),),
     ),
     Route(
         method="GET", path="/v1/session-map", handler=get_session_map, tag="subagents",

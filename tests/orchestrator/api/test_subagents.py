@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.contract.changes import ChangeSelection, CommitInfo, FileChange
+from orchestrator.contract.gc import GcRequest
 from tests.orchestrator.api.harness import Api
 
 
@@ -72,6 +73,18 @@ async def test_the_agents_commits(api: Api) -> None:
     assert (view["subject"], view["parents"]) == ("Fix", ["2" * 40])
     assert (await api.get("/v1/subagents/sub-1/commits.bundle")).body == b"bundle"
     assert (await api.get("/v1/subagents/sub-1/commits.patch")).body == b"patches"
+
+
+async def test_old_things_are_removed_for_admins_alone(api: Api) -> None:
+    body = {"older_than_days": 1.5, "unapplied": True, "dry_run": True}
+    answer = await api.post("/v1/gc", body, who="root")
+    assert answer.json == {
+        "removed": [{"kind": "conversation", "id": "sub-1", "bytes": 5, "reason": None}], "kept": [], "bytes": 5,
+        "dry_run": True,
+    }  # fmt: skip
+    assert api.runs.gcs == [GcRequest(older_than_days=1.5, unapplied=True, dry_run=True)]
+    assert (await api.post("/v1/gc", {})).status == 403
+    assert (await api.post("/v1/gc", {"older_than_days": -1}, who="root")).status == 400
 
 
 async def test_a_conversation_is_removed(api: Api) -> None:
