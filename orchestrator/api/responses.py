@@ -188,6 +188,20 @@ class DiscardView(Answer):
     discarded: list[str]
 
 
+class RunChange(Answer):
+    """What one run did to one path."""
+
+    path: str
+    change: Literal["changed", "deleted", "restored"]
+    """restored: the workspace has there again what the repo has."""
+
+
+class RunChangeList(Answer):
+    """What one run changed."""
+
+    changes: list[RunChange]
+
+
 class CommitView(Answer):
     """A commit that the agent made."""
 

@@ -136,6 +136,13 @@ class ApplyBody(SelectionBody):
     """Of that commit."""
 
 
+class RollbackBody(Body):
+    """Where to go back to."""
+
+    run_id: PlainName
+    """The workspace becomes what it was at the end of this run."""
+
+
 class GcBody(Body):
     """What may be removed."""
 

@@ -15,6 +15,7 @@ from orchestrator.cli.runs import JSON_OPTION, write_bytes
 from orchestrator.cli.safe import clean, one_line, to_json
 from orchestrator.cli.service import ServiceLink, find_subagent, with_service
 from orchestrator.cli.summary import print_changes
+from orchestrator.cli.turns import rollback_command, run_command
 from orchestrator.errors import ConflictError
 
 _ALL = 10_000
@@ -242,3 +243,7 @@ def _style(line: str) -> str | None:
     ):
         return "bold"
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+
+
+group.add_command(run_command)
+group.add_command(rollback_command)

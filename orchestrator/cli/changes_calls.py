@@ -50,6 +50,14 @@ class ChangesCalls(Protocol):
         """Drop changes: {discarded}."""
         return await self.json("POST", f"{_subagent(subagent_id)}/discard", body={"paths": list(paths)}, timeout=_LONG)
 
+    async def run_changes(self, run_id: str) -> list[dict[str, Any]]:
+        """What one run changed in the workspace."""
+        return list((await self.json("GET", f"/v1/runs/{quote(run_id, safe='')}/changes"))["changes"])
+
+    async def rollback(self, subagent_id: str, run_id: str) -> None:
+        """Take the workspace back to the end of a run."""
+        await self.call("POST", f"{_subagent(subagent_id)}/rollback", body={"run_id": run_id}, timeout=_LONG)
+
     async def gc(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Remove what is old: {removed, kept, bytes, dry_run}."""
         return await self.json("POST", "/v1/gc", body=body, timeout=_LONG)

@@ -209,6 +209,14 @@ class RunService(Protocol):
         """Drop these changes (none named: all); the paths that were changed.  Raises as ``apply`` does."""
         ...
 
+    async def changes_of_run(self, run_id: str, *, user_id: str | None) -> dict[str, str]:
+        """By path what this run did: ``changed``, ``deleted`` or ``restored``.  Raises NotFoundError."""
+        ...
+
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
+        """Take the workspace back to the end of a run.  Raises NotFoundError, ConflictError."""
+        ...
+
     async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
         """Remove what is older than the retention.  Raises ForbiddenError unless the caller may see everybody's."""
         ...

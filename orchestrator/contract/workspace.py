@@ -70,8 +70,10 @@ class Workspaces(Protocol):
         """Nobody else prepares or changes the workspace inside the block."""
         ...
 
-    async def run_ended(self, mount: WorkspaceMount, *, began_at: str) -> None:
-        """Take down what the repo has where the agent changed something; no container of it is running.
+    async def run_ended(self, mount: WorkspaceMount, *, run_id: str, began_at: str) -> None:
+        """Take down what the repo has where the agent changed something, and take a snapshot.
+
+        No container may have the workspace mounted.
 
         ``began_at``: when the run began (RFC 3339).  Raises StorageError.
         """
@@ -88,6 +90,17 @@ class Workspaces(Protocol):
         """Drop these changes (none named: all of them, the agent's commits too); the paths that were changed.
 
         Inside ``exclusive``, with no container running.  Raises ConflictError, InvalidRequestError, StorageError.
+        """
+        ...
+
+    async def changes_of_run(self, mount: WorkspaceMount, run_id: str) -> dict[str, str]:
+        """By path what the run did: ``changed``, ``deleted`` or ``restored``.  Raises NotFoundError."""
+        ...
+
+    async def rollback(self, mount: WorkspaceMount, run_id: str) -> list[str]:
+        """Take the workspace back to the end of a run; paths that differ from the repo before or after.
+
+        Inside ``exclusive``, with no container running.  Raises NotFoundError, InvalidRequestError, StorageError.
         """
         ...
 

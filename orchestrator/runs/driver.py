@@ -260,7 +260,7 @@ class RunDriver:
             mount = workspaces.mount_of(
                 subagent_id=run.record.subagent_id, source=run.source_path, mode=run.record.workspace
             )
-            await workspaces.run_ended(mount, began_at=run.record.started_at)
+            await workspaces.run_ended(mount, run_id=self._id, began_at=run.record.started_at)
 
     async def _remove_container(self) -> None:
         found = [self._container_id] if self._container_id else []

@@ -238,6 +238,23 @@ class Runs:
             )
         return dropped
 
+    async def changes_of_run(self, run_id: str, *, user_id: str | None) -> dict[str, str]:
+        """What one run changed."""
+        run = await self._own(run_id, user_id)
+        mount = await self._mount(run.record.subagent_id, user_id)
+        return await self._deps.workspaces.changes_of_run(mount, run_id)
+
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
+        """Take the workspace back."""
+        mount = await self._mount(subagent_id, user_id)
+        async with self._idle(subagent_id, user_id) as found:
+            if run_id not in found.run_ids:
+                raise NotFoundError(f"subagent {subagent_id} has no run {run_id}")
+            await self._deps.workspaces.rollback(mount, run_id)
+            await self._deps.audit.append(
+                "rolled_back", subagent_id=subagent_id, user_id=user_id or found.user_id, run_id=run_id
+            )
+
     @asynccontextmanager
     async def _idle(self, subagent_id: str, user_id: str | None) -> AsyncIterator[SubagentRecord]:
         """Inside the block no run of the conversation is under way, and none can begin."""

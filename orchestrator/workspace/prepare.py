@@ -27,6 +27,7 @@ from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
 from orchestrator.workspace.git import SCRATCH_PREFIX
 from orchestrator.workspace.places import ID, emptied, own_directory, recorded, removed
 from orchestrator.workspace.review import Reviews
+from orchestrator.workspace.snapshot import finish
 from orchestrator.workspace.source import check_overlay_home, checked_source
 
 Mode = Literal["overlay", "direct", "readonly"]
@@ -119,6 +120,7 @@ class DirectoryWorkspaces(Reviews):
                 check_overlay_home(base.parent)
                 self._overlay_checked = True
             own_directory(base)
+            finish(base, f"{SCRATCH_PREFIX}old")
             for name in ("home", "upper", "work") if mode == "overlay" else ("home",):
                 own_directory(base / name)
             if source is None:

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -26,19 +23,13 @@ from orchestrator.contract.changes import (
     FileChange,
 )
 from orchestrator.contract.sandbox import WorkspaceMount
-from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
-from orchestrator.workspace import changes, record, transaction
-from orchestrator.workspace.branch import commit_on_branch
-from orchestrator.workspace.git import SCRATCH_PREFIX, GitError
-from orchestrator.workspace.places import as_prepared, own_directory, removed
-from orchestrator.workspace.plan import Plan, Planner
+from orchestrator.errors import InvalidRequestError, StorageError
+from orchestrator.workspace import changes, snapshot, transaction
+from orchestrator.workspace.git import SCRATCH_PREFIX
+from orchestrator.workspace.places import as_prepared, removed
 from orchestrator.workspace.recovery import recover
-from orchestrator.workspace.selection import Chosen
-from orchestrator.workspace.states import Root
-from orchestrator.workspace.survey import Found, survey
-from orchestrator.workspace.transaction import Transaction
-from orchestrator.workspace.tree import Difference, Whiteout, differences, is_whiteout
-from orchestrator.workspace.upper import UpperEditor
+from orchestrator.workspace.reviewer import Dropped, Reviewer
+from orchestrator.workspace.tree import Whiteout, is_whiteout
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -82,11 +73,11 @@ class Reviews:
         """The same as a file.  Raises NotFoundError when there are none."""
         return await changes.export_commits(await asyncio.to_thread(as_prepared, mount), form)
 
-    async def run_ended(self, mount: WorkspaceMount, *, began_at: str) -> None:
-        """Take down what the repo has where the agent changed something.  Raises StorageError."""
+    async def run_ended(self, mount: WorkspaceMount, *, run_id: str, began_at: str) -> None:
+        """Take down what the repo has where the agent changed something, and take a snapshot.  Raises StorageError."""
         if mount.upper is None:
             return
-        await _worker(lambda: _Review(mount, self._whiteout).end_of_run(nanoseconds(began_at)))
+        await _worker(lambda: Reviewer(mount, self._whiteout).end_of_run(run_id, nanoseconds(began_at)))
 
     async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
         """Bring changes into the repo.  Raises ConflictError, InvalidRequestError, StorageError."""
@@ -96,17 +87,33 @@ class Reviews:
             )
         async with self._applying:
             return await _worker(
-                lambda: _Review(mount, self._whiteout).apply(request, nanoseconds(began_at), author=author)
+                lambda: Reviewer(mount, self._whiteout).apply(request, nanoseconds(began_at), author=author)
             )
 
     async def discard_changes(self, mount: WorkspaceMount, paths: tuple[str, ...] = ()) -> list[str]:
         """Drop changes.  Raises ConflictError, InvalidRequestError, StorageError."""
         if mount.upper is None:
             raise InvalidRequestError(f"the workspace mode is {mount.mode}: there is no overlay to drop changes from")
-        review = await asyncio.to_thread(_Review, mount, self._whiteout)
+        review = await asyncio.to_thread(Reviewer, mount, self._whiteout)
         if paths:
             return await _worker(lambda: review.discard(paths))
-        dropped = await _worker(review.discard_all)
+        return await self._cleared(await _worker(review.discard_all))
+
+    async def changes_of_run(self, mount: WorkspaceMount, run_id: str) -> dict[str, str]:
+        """By path what the run changed.  Raises NotFoundError, StorageError."""
+        if mount.upper is None:
+            raise InvalidRequestError(f"the workspace mode is {mount.mode}: there is no overlay, and so no snapshot")
+        base = mount.upper.parent
+        return await asyncio.to_thread(lambda: snapshot.changes_of(snapshot.of_run(base, run_id)))
+
+    async def rollback(self, mount: WorkspaceMount, run_id: str) -> list[str]:
+        """Take the workspace back to the end of a run; the paths that were changed.  Raises NotFoundError."""
+        if mount.upper is None:
+            raise InvalidRequestError(f"the workspace mode is {mount.mode}: there is no overlay, and so no snapshot")
+        review = await asyncio.to_thread(Reviewer, mount, self._whiteout)
+        return await self._cleared(await _worker(lambda: review.rollback(run_id)))
+
+    async def _cleared(self, dropped: Dropped) -> list[str]:
         if dropped.old is not None and not await asyncio.to_thread(removed, dropped.old):
             await self._delete_tree(dropped.old)
         return dropped.paths
@@ -133,6 +140,8 @@ def nanoseconds(at: str) -> int:
 
 def _recover_all(subagents: Path) -> dict[str, Literal["completed", "rolled_back"]]:
     found: dict[str, Literal["completed", "rolled_back"]] = {}
+    for left in sorted(subagents.glob(f"*/{snapshot.NEXT}")):
+        snapshot.finish(left.parent, f"{SCRATCH_PREFIX}old")
     for journal in sorted(subagents.glob(f"*/{transaction.DIRECTORY}")):
         try:
             how = recover(journal)
@@ -143,155 +152,3 @@ def _recover_all(subagents: Path) -> dict[str, Literal["completed", "rolled_back
             log.warning("an interrupted apply of subagent %s was %s", journal.parent.name, how.replace("_", " "))
             found[journal.parent.name] = how
     return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Dropped:
-    paths: list[str]
-    old: Path | None
-
-
-class _Review:
-    """One workspace, looked at in order to change something.  Everything in here blocks."""
-
-    def __init__(self, mount: WorkspaceMount, whiteout: Whiteout) -> None:
-        mount = as_prepared(mount)
-        assert mount.upper is not None
-        self._upper = mount.upper
-        self._lower = mount.source
-        self._base = mount.upper.parent
-        self._whiteout = whiteout
-
-    def take_down(self, since_ns: int) -> record.Record:
-        """Bring the record of bases up to date.  Raises StorageError."""
-        try:
-            return record.update(
-                self._base, upper=self._upper, lower=self._lower, whiteout=self._whiteout, since_ns=since_ns
-            )
-        except OSError as error:
-            raise self._unusable(error) from error
-
-    def end_of_run(self, since_ns: int) -> None:
-        """Remove copies that the agent made and did not change, so that they hide nothing; then take down the rest."""
-        try:
-            with Root(self._upper) as upper, Root(self._lower) as lower:
-                UpperEditor(upper, lower, self._whiteout).tidy()
-        except OSError as error:
-            raise self._unusable(error) from error
-        self.take_down(since_ns)
-
-    def apply(self, request: ApplyRequest, since_ns: int, *, author: str) -> ApplyResult:
-        """See ``Reviews.apply``."""
-        if self._lower == self._base / "empty":
-            raise InvalidRequestError("this conversation works without a repo: there is nowhere to apply anything to")
-        try:
-            journal = self._base / transaction.DIRECTORY
-            recover(journal)
-            bases = self.take_down(since_ns)
-            with Root(self._upper) as upper, Root(self._lower) as lower:
-                planner = Planner(
-                    upper=upper, target=lower, record=bases, work=self._base, on_conflict=request.on_conflict
-                )
-                plan = planner.plan(iter(self.chosen(request.selection)))
-                if request.dry_run:
-                    return ApplyResult(applied=False, files=plan.outcomes)
-                if plan.conflicts:
-                    raise _refusal(plan)
-                if request.branch is not None:
-                    commit = commit_on_branch(
-                        self._lower, upper, plan.steps, branch=request.branch, message=request.message, author=author,
-                        scratch_parent=self._base,
-                    )  # fmt: skip
-                    return ApplyResult(applied=True, files=plan.outcomes, branch=request.branch, commit=commit)
-                if plan.steps:
-                    Transaction(target=lower, upper=upper, journal=journal, token=uuid.uuid4().hex[:8].encode()).run(
-                        plan.steps
-                    )
-                self._let_go(plan, upper, lower, bases)
-                return ApplyResult(applied=True, files=plan.outcomes)
-        except OSError as error:
-            raise self._unusable(error) from error
-        except GitError as error:
-            raise StorageError(f"git could not do it: {error}") from error
-
-    def discard(self, paths: tuple[str, ...]) -> list[str]:
-        """Make these paths what the repo has; the paths that were something else.  Raises ConflictError."""
-        try:
-            recover(self._base / transaction.DIRECTORY)
-            chosen = self.chosen(ChangeSelection(paths=paths, ignored=True))
-            with Root(self._upper) as upper, Root(self._lower) as lower:
-                editor = UpperEditor(upper, lower, self._whiteout)
-                editor.revert(chosen)
-                editor.tidy()
-            self._forget(record.load(self._base))
-        except OSError as error:
-            raise self._unusable(error) from error
-        return sorted(os.fsdecode(one.path) for one in chosen)
-
-    def discard_all(self) -> _Dropped:
-        """Put an empty upper directory in the place of this one, which is the caller's to remove."""
-        try:
-            recover(self._base / transaction.DIRECTORY)
-            paths = sorted(os.fsdecode(one.path) for one in self._differences())
-            old = self._base / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
-            self._upper.rename(old)
-            own_directory(self._upper)
-            self._forget(record.load(self._base))
-        except OSError as error:
-            raise self._unusable(error) from error
-        return _Dropped(paths=paths, old=old)
-
-    def _forget(self, bases: record.Record) -> None:
-        left = {one.path for one in self._differences()}
-        record.forget(bases, set(bases.bases) - left)
-
-    def _let_go(self, plan: Plan, upper: Root, lower: Root, bases: record.Record) -> None:
-        """What the repo has now need not be in the overlay any more: later changes of the repo shall show through."""
-        editor = UpperEditor(upper, lower, self._whiteout)
-        merged = {step.path for step in plan.steps if step.data is not None}
-        if merged:
-            editor.revert([one for one in self._differences() if one.path in merged])
-        editor.tidy()
-        self._forget(bases)
-
-    def _differences(self) -> list[Difference]:
-        return list(differences(self._upper, self._lower, whiteout=self._whiteout, large=0))
-
-    def chosen(self, selection: ChangeSelection) -> list[Difference]:
-        """The differences that are meant; a rename brings both of its sides.
-
-        Raises InvalidRequestError when a path stands for no change.
-        """
-        chosen = Chosen(selection)
-        found = survey(
-            differences(self._upper, self._lower, whiteout=self._whiteout),
-            upper=self._upper, lower=self._lower, whiteout=self._whiteout,
-        )  # fmt: skip
-        if missing := chosen.unmatched(path for one in found for path in paths_of(one)):
-            names = ", ".join(repr(path.decode(errors="replace")) for path in missing[:5])
-            raise InvalidRequestError(f"nothing was changed at {names}")
-        wanted: set[bytes] = set()
-        for one in found:
-            if chosen.takes(one.path, one.origin.path if one.origin else None, ignored=one.change.ignored):
-                wanted.update(paths_of(one))
-        return [one for one in self._differences() if one.path in wanted]
-
-    def _unusable(self, error: OSError) -> StorageError:
-        where = error.filename if error.filename is not None else self._lower
-        return StorageError(f"the workspace over {self._lower} cannot be used ({where!r}): {error.strerror}")
-
-
-def paths_of(one: Found) -> list[bytes]:
-    """The path of a change; of a rename both."""
-    return [one.path, *([one.origin.path] if one.origin else [])]
-
-
-def _refusal(plan: Plan) -> ConflictError:
-    files = [asdict(one) for one in plan.conflicts]
-    first = plan.conflicts[0]
-    more = f" (and {len(files) - 1} more)" if len(files) > 1 else ""
-    return ConflictError(
-        f"nothing was applied, {first.path!r}{more}: {first.reason}; look at the files, then choose merge, theirs (the "
-        "agent's) or ours (the repo's), or fewer paths",
-        files=files,
-    )

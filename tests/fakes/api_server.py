@@ -125,6 +125,8 @@ class FakeApi:
         app.router.add_get("/v1/subagents/{id}/changes.patch", self._patch)
         app.router.add_post("/v1/subagents/{id}/apply", self._apply)
         app.router.add_post("/v1/subagents/{id}/discard", self._discard)
+        app.router.add_post("/v1/subagents/{id}/rollback", self._rollback)
+        app.router.add_get("/v1/runs/{id}/changes", self._run_changes)
         app.router.add_post("/v1/gc", self._gc)
         app.router.add_get("/v1/subagents/{id}/commits", self._commits)
         app.router.add_get("/v1/subagents/{id}/commits.{form}", self._commits_file)
@@ -253,6 +255,14 @@ class FakeApi:
     async def _discard(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.json())
         return web.json_response({"discarded": ["a.txt", "b"]})
+
+    async def _rollback(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.json())
+        return web.Response(status=204)
+
+    async def _run_changes(self, _: web.Request) -> web.Response:
+        found = [("a\x1b[2J", "changed"), ("b", "deleted"), ("c", "restored")]
+        return web.json_response({"changes": [{"path": path, "change": change} for path, change in found]})
 
     async def _gc(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.json())

@@ -37,6 +37,7 @@ class FakeRunService:
         self.changes_of: dict[str, list[FileChange]] = {}
         self.patch_of: dict[str, bytes] = {}
         self.commits_of: dict[str, list[CommitInfo]] = {}
+        self.rollbacks: list[tuple[str, str]] = []
         self.gcs: list[GcRequest] = []
         self.applies: list[ApplyRequest] = []
         self.outcomes: tuple[FileOutcome, ...] = ()
@@ -271,6 +272,18 @@ class FakeRunService:
         if record.busy:
             raise ConflictError("one of its runs has not finished")
         return list(paths) or ["everything"]
+
+    async def changes_of_run(self, run_id: str, *, user_id: str | None) -> dict[str, str]:
+        """One file of each sort."""
+        await self.get(run_id, user_id=user_id)
+        return {"a": "changed", "b": "deleted", "c": "restored"}
+
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
+        """Keep what was asked."""
+        record = await self.get_subagent(subagent_id, user_id=user_id)
+        if run_id not in record.run_ids:
+            raise NotFoundError("no such run")
+        self.rollbacks.append((subagent_id, run_id))
 
     async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
         """One conversation."""

@@ -34,6 +34,7 @@ class FakeWorkspaces:
         self.ended: list[WorkspaceMount] = []
         self.applied: list[ApplyRequest] = []
         self.changes: list[FileChange] = []
+        self.rolled_back: list[str] = []
         self.dropped: list[tuple[str, ...]] = []
         self.outcomes: tuple[FileOutcome, ...] = ()
         self.recovered: dict[str, Literal["completed", "rolled_back"]] = {}
@@ -83,7 +84,14 @@ class FakeWorkspaces:
         async with self.locks.setdefault(subagent_id, asyncio.Lock()):
             yield
 
-    async def run_ended(self, mount: WorkspaceMount, *, began_at: str) -> None:
+    async def changes_of_run(self, mount: WorkspaceMount, run_id: str) -> dict[str, str]:
+        return {"a": "changed"}
+
+    async def rollback(self, mount: WorkspaceMount, run_id: str) -> list[str]:
+        self.rolled_back.append(run_id)
+        return []
+
+    async def run_ended(self, mount: WorkspaceMount, *, run_id: str, began_at: str) -> None:
         self.ended.append(mount)
 
     async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:

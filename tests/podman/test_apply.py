@@ -18,6 +18,7 @@ pytestmark = pytest.mark.podman
 __all__ = ["repo", "workspaces"]
 
 ALL = ChangeSelection(ignored=True)
+RUN = "1" * 32
 BEGAN = "2100-01-01T00:00:00+00:00"
 """Nothing of the repo was changed since then."""
 
@@ -47,7 +48,7 @@ async def test_every_kind_of_change_is_applied_and_the_next_run_sees_the_repo(
         """,
     )
     seen = {k: v for k, v in read_without_pipes(made.home / "seen").items() if k != b".git"}
-    await workspaces.run_ended(made.mount, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
     await apply(workspaces, repo)
     assert read(repo) == without_empty(seen)
     (repo / "README.md").write_text("host\n")
@@ -68,7 +69,7 @@ def read_without_pipes(directory: Path) -> Tree:
 async def test_a_conflict_in_a_real_overlay(workspaces: DirectoryWorkspaces, repo: Path) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(made, "echo agent >> README.md; rm src/a.py; rm -r docs")
-    await workspaces.run_ended(made.mount, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
     (repo / "README.md").write_text("host\nhello\nworld\n")
     (repo / "src" / "a.py").write_text("host\n")
     with pytest.raises(ConflictError) as caught:
@@ -87,7 +88,7 @@ async def test_random_edits_are_applied(workspaces: DirectoryWorkspaces, repo: P
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(made, random_edits(random.Random(100 + seed)))
     seen = read(made.home / "seen")
-    await workspaces.run_ended(made.mount, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
     await apply(workspaces, repo)
     assert read(repo) == without_empty(seen)
     assert await workspaces.list_changes(made.mount) == []
@@ -112,3 +113,22 @@ async def test_changes_are_dropped_with_the_kernels_leftovers(workspaces: Direct
     await delete_tree(made.home / "seen")
     await agent(made, "cat src/deep/er/x docs/index.md")
     assert read(made.home / "seen") == read(repo)
+
+
+async def test_a_workspace_goes_back_to_the_end_of_an_earlier_run(workspaces: DirectoryWorkspaces, repo: Path) -> None:
+    first, second = "a" * 32, "b" * 32
+    made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    await agent(made, "rm -r docs; rm -r src && mkdir src && echo 1 > src/new; echo x > keep/me")
+    seen = read(made.home / "seen")
+    await workspaces.run_ended(made.mount, run_id=first, began_at=BEGAN)
+    await delete_tree(made.home / "seen")
+    await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    await agent(made, "rm -rf src keep; mkdir docs; echo again > docs/index.md")
+    await workspaces.run_ended(made.mount, run_id=second, began_at=BEGAN)
+    assert (await workspaces.changes_of_run(made.mount, second))["docs/index.md"] == "changed"
+    async with workspaces.exclusive(ID):
+        await workspaces.rollback(made.mount, first)
+    await delete_tree(made.home / "seen")
+    await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    await agent(made, "test ! -e docs")
+    assert without_empty(read(made.home / "seen")) == without_empty(seen)

@@ -6,9 +6,9 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import path_name, read_body, read_query
-from orchestrator.api.responses import ApplyView, ChangeList, CommitList, DiscardView
+from orchestrator.api.responses import ApplyView, ChangeList, CommitList, DiscardView, RunChangeList
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import ApplyBody, ChangesQuery, DiscardBody, NoQuery, PatchQuery
+from orchestrator.api.schemas import ApplyBody, ChangesQuery, DiscardBody, NoQuery, PatchQuery, RollbackBody
 from orchestrator.api.views import apply_view, change_list, commit_view
 from orchestrator.contract.changes import ApplyRequest, ChangeSelection, CommitsForm
 from orchestrator.errors import ConflictError, NotFoundError, StorageError
@@ -79,6 +79,23 @@ async def discard_changes(request: web.Request) -> web.StreamResponse:
     return json_answer({"discarded": dropped})
 
 
+async def get_run_changes(request: web.Request) -> web.StreamResponse:
+    """GET /v1/runs/{run_id}/changes."""
+    read_query(request, NoQuery)
+    scope = keys.identity_of(request).scope
+    found = await request.app[keys.RUNS].changes_of_run(path_name(request, "run_id"), user_id=scope)
+    return json_answer({"changes": [{"path": path, "change": change} for path, change in found.items()]})
+
+
+async def roll_back(request: web.Request) -> web.StreamResponse:
+    """POST /v1/subagents/{subagent_id}/rollback."""
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    body = await read_body(request, RollbackBody)
+    await request.app[keys.RUNS].rollback(subagent_id, body.run_id, user_id=scope)
+    return web.Response(status=204)
+
+
 def _target(request: web.Request) -> tuple[str, str | None]:
     return path_name(request, "subagent_id"), keys.identity_of(request).scope
 
@@ -113,6 +130,18 @@ ROUTES: Final = (
         summary="Drop changes", errors=(NotFoundError, ConflictError, StorageError), body=DiscardBody,
         description="The paths show again what the repo has. Without `paths` everything goes, the agent's commits too.",
         replies=(Reply(description="What was dropped.", model=DiscardView),),
+    ),
+    Route(
+        method="GET", path="/v1/runs/{run_id}/changes", handler=get_run_changes, tag="changes",
+        summary="What one run changed in the workspace", errors=(NotFoundError, StorageError),
+        description="Told from the snapshots at the ends of the runs; the last 20 of a conversation are kept.",
+        replies=(Reply(description="The paths.", model=RunChangeList),),
+    ),
+    Route(
+        method="POST", path=f"{_BASE}/rollback", handler=roll_back, tag="changes",
+        summary="Take the workspace back to the end of an earlier run",
+        errors=(NotFoundError, ConflictError, StorageError), body=RollbackBody,
+        replies=(Reply(status=204, description="Done.", media_type=""),),
     ),
     Route(
         method="GET", path=f"{_BASE}/commits", handler=get_commits, tag="changes",

@@ -70,6 +70,18 @@ async def test_discard(api: Api) -> None:
     assert (await api.post(url, {})).status == 409
 
 
+async def test_the_changes_of_a_run_and_the_way_back(api: Api) -> None:
+    api.runs.add_run()
+    found = (await api.get("/v1/runs/run-1/changes")).json["changes"]
+    assert found[1] == {"path": "b", "change": "deleted"}
+    url = "/v1/subagents/sub-1/rollback"
+    assert (await api.post(url, {"run_id": "run-1"})).status == 204
+    assert api.runs.rollbacks == [("sub-1", "run-1")]
+    assert (await api.post(url, {"run_id": "run-9"})).status == 404
+    assert (await api.post(url, {})).status == 400
+    assert (await api.get("/v1/runs/run-9/changes")).status == 404
+
+
 async def test_not_while_a_run_is_under_way_and_not_anothers(api: Api) -> None:
     api.runs.add_run()
     api.runs.add_run(user_id="bob")

@@ -95,5 +95,17 @@ def test_discard_asks_first(invoke: Invoke, served: ThreadedApi, api: FakeApi) -
     assert api.bodies == [{"paths": ["a", "b"]}, {"paths": []}]
 
 
+def test_what_a_run_changed(invoke: Invoke, served: ThreadedApi) -> None:
+    assert invoke("changes", "run", "run_1").output == "  M a\n  D b\n  = c\n"
+    assert len(json.loads(invoke("changes", "run", "run_1", "--json").output)["changes"]) == 3
+
+
+def test_rollback_asks_first(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
+    assert invoke("changes", "rollback", "sub_a1", "run_1", stdin="n\n").exit_code == 1
+    assert api.bodies == []
+    assert "as it was at the end of run run_1" in invoke("changes", "rollback", "sub_a1", "run_1", "-y").output
+    assert api.bodies == [{"run_id": "run_1"}]
+
+
 def test_unknown_subagent(invoke: Invoke, served: ThreadedApi) -> None:
     assert invoke("changes", "diff", "nope").exit_code == 5

@@ -73,6 +73,19 @@ async def test_a_discard_is_on_record_too(tmp_path: Path) -> None:
         assert (entry["action"], entry["user_id"], entry["files"], entry["all"]) == ("discarded", USER, ["a"], False)
 
 
+async def test_the_way_back_leads_to_own_runs_alone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.service() as service:
+        first, second = await ended(service), await ended(service)
+        (run,) = (await service.runs.get_subagent(first, user_id=USER)).run_ids
+        assert await service.runs.changes_of_run(run, user_id=USER) == {"a": "changed"}
+        with pytest.raises(NotFoundError):
+            await service.runs.rollback(second, run, user_id=USER)
+        await service.runs.rollback(first, run, user_id=USER)
+        assert workspaces(service).rolled_back == [run]
+        assert [entry["action"] for entry in audit(world)] == ["rolled_back"]
+
+
 async def test_an_apply_waits_for_whoever_has_the_workspace(tmp_path: Path) -> None:
     async with World(tmp_path).service() as service:
         subagent = await ended(service)

@@ -41,8 +41,14 @@ class Overlay:
         make_upper(made.upper, old, new, random.Random(seed))
         return made
 
-    async def ended(self, *, began_at: str = LATER) -> None:
-        await self.reviews.run_ended(self.mount, began_at=began_at)
+    async def ended(self, run_id: str = "0" * 32, *, began_at: str = LATER) -> None:
+        await self.reviews.run_ended(self.mount, run_id=run_id, began_at=began_at)
+
+    async def of_run(self, run_id: str) -> dict[str, str]:
+        return await self.reviews.changes_of_run(self.mount, run_id)
+
+    async def rollback(self, run_id: str) -> list[str]:
+        return await self.reviews.rollback(self.mount, run_id)
 
     async def changes(self) -> list[FileChange]:
         return await self.reviews.list_changes(self.mount)

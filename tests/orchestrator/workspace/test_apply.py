@@ -35,7 +35,7 @@ async def test_all_kinds_of_changes_reach_the_repo_and_leave_the_overlay(tmp_pat
     assert read(overlay.repo) == NEW
     assert await overlay.changes() == []
     assert [p.name for p in tmp_path.rglob(".podmentor*")] == []
-    assert sorted(p.name for p in overlay.base.iterdir()) == ["record", "upper", "work"]
+    assert sorted(p.name for p in overlay.base.iterdir()) == ["record", "snapshots", "upper", "work"]
     (overlay.repo / "a").write_text("later\n")  # and what the repo gets later shows through
     assert await overlay.changes() == []
 

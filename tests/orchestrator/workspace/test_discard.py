@@ -29,7 +29,7 @@ async def test_all_of_it(tmp_path: Path) -> None:
     assert len(await overlay.discard()) == len(expected(OLD, NEW))
     assert await overlay.changes() == []
     assert list(overlay.upper.iterdir()) == []
-    assert sorted(p.name for p in overlay.base.iterdir()) == ["record", "upper", "work"]
+    assert sorted(p.name for p in overlay.base.iterdir()) == ["record", "snapshots", "upper", "work"]
     assert list((overlay.base / "record" / "blobs").iterdir()) == []
     assert read(overlay.repo) == OLD
 
