@@ -106,6 +106,8 @@ class BackendConfig(Model):
     base_url: Annotated[str, AfterValidator(_base_url)] | None = None
     """Base URL of the provider (or of the peer instance), when it is not the adapter's own."""
     expose_mcp_tools: list[str] = Field(default_factory=list)
+    workspace: Literal["overlay", "copy", "direct", "readonly"] = "overlay"
+    """What a new conversation works on, when its first run does not say."""
 
 
 class ExternalAgentConfig(Model):

@@ -23,7 +23,7 @@ from orchestrator.events import EventRecord
 
 RunState: TypeAlias = Literal["queued", "starting", "running", "finished"]
 Outcome: TypeAlias = Literal["completed", "failed", "cancelled"]
-WorkspaceMode: TypeAlias = Literal["overlay", "direct", "readonly"]
+WorkspaceMode: TypeAlias = Literal["overlay", "copy", "direct", "readonly"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,13 +31,13 @@ class Workspaces(Protocol):
     """Makes, reads and removes them.  ``source`` None: the conversation works in an empty directory of its own."""
 
     async def prepare(
-        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "copy", "direct", "readonly"]
     ) -> Prepared:
         """Make (or find) the directories of a conversation, ready to be mounted.  Raises InvalidRequestError."""
         ...
 
     def mount_of(
-        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "copy", "direct", "readonly"]
     ) -> WorkspaceMount:
         """The mount of a conversation without touching the disk."""
         ...

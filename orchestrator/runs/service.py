@@ -24,7 +24,7 @@ from orchestrator.contract.changes import (
     FileChange,
 )
 from orchestrator.contract.gc import GcRequest, GcResult
-from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
 from orchestrator.events import EventRecord
@@ -63,7 +63,7 @@ class Runs:
         if not request.query.strip():
             raise InvalidRequestError("the query is empty; say what the agent should do")
         repo, source = self._repo(request)
-        workspace = request.workspace or "overlay"
+        workspace = request.workspace or config.external_agent.backends[request.backend].workspace
         if request.subagent_id is not None:
             before = await self.get_subagent(request.subagent_id, user_id=request.user_id)
             source, repo, workspace = await self._continued(before, request, source)
@@ -89,7 +89,7 @@ class Runs:
 
     async def _continued(
         self, before: SubagentRecord, request: RunRequest, source: Path | None
-    ) -> tuple[Path | None, str | None, Literal["overlay", "direct", "readonly"]]:
+    ) -> tuple[Path | None, str | None, WorkspaceMode]:
         """A following run works where the conversation has always worked."""
         if before.backend != request.backend:
             raise InvalidRequestError(

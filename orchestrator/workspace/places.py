@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +35,9 @@ def as_prepared(mount: WorkspaceMount) -> WorkspaceMount:
         return mount
     known = recorded(mount.upper.parent)
     lower = known[1] if known is not None else mount.source
-    return WorkspaceMount(mode=mount.mode, source=lower, upper=mount.upper, work=mount.work)
+    if mount.target is not None:
+        return replace(mount, target=lower)
+    return replace(mount, source=lower)
 
 
 def own_directory(path: Path) -> None:

@@ -140,7 +140,10 @@ class Planner:
                     if len(data) > MERGED_BYTES:
                         return "it is too large to be merged"
                     target.write_bytes(data)
-            names[1].write_bytes(self._record.content(base.key.digest).read_bytes())
+            try:
+                names[1].write_bytes(self._record.content(base.key.digest).read_bytes())
+            except FileNotFoundError:
+                return "what the agent began with is not kept any more, so it cannot be merged"
             try:
                 return git(["merge-file", "-p", *map(str, names)], git_dir=empty_git_dir(place), cwd=place)
             except GitError as error:

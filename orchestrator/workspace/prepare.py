@@ -1,7 +1,7 @@
 """The directories of a conversation and of a run: made, kept for the next run, removed.
 
-``<state>/subagents/<id>/``   ``home``; ``upper``, ``work`` (overlay); ``empty`` (where there is no repo); the record
-                              ``source.json``
+``<state>/subagents/<id>/``   ``home``; ``upper``, ``work`` (overlay); ``copy`` (a private copy beneath
+                              it); ``empty`` (where there is no repo); the record ``source.json``
 ``<runtime>/<run id>/``       control directory: the file ``prompt``, and the sockets that the relay opens there
 
 Ids become paths, so they are checked and never escaped.  What is inside ``home``, ``upper`` and ``work`` belongs to the
@@ -24,13 +24,15 @@ from orchestrator.config.models import Paths
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.contract.workspace import Prepared
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
+from orchestrator.workspace.copy import make_copy
 from orchestrator.workspace.git import SCRATCH_PREFIX
 from orchestrator.workspace.places import ID, emptied, own_directory, recorded, removed
 from orchestrator.workspace.review import Reviews
 from orchestrator.workspace.snapshot import finish
 from orchestrator.workspace.source import check_overlay_home, checked_source
 
-Mode = Literal["overlay", "direct", "readonly"]
+Mode = Literal["overlay", "copy", "direct", "readonly"]
+_LAYERED: Final = frozenset({"overlay", "copy"})
 SOCKET_PATH_MAX: Final = 107
 _LONGEST_SOCKET: Final = "/gateway.sock"
 
@@ -55,7 +57,7 @@ class DirectoryWorkspaces(Reviews):
         if source is None and mode == "direct":
             raise InvalidRequestError("the workspace mode 'direct' needs a repo")
         lower = await asyncio.to_thread(self._make, base, source, mode)
-        if mode == "overlay" and not await asyncio.to_thread(emptied, base / "work"):
+        if mode in _LAYERED and not await asyncio.to_thread(emptied, base / "work"):
             await self._delete_tree(base / "work")
             await asyncio.to_thread(own_directory, base / "work")
         return Prepared(mount=_mount(base, lower, mode), home=base / "home")
@@ -116,15 +118,17 @@ class DirectoryWorkspaces(Reviews):
                 lower = checked_source(known, forbidden=(self._paths.state_dir, self._paths.runtime_dir), mode=mode)
             _check_same(known_source, lower if source is not None else None)
             base.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if mode == "overlay" and not self._overlay_checked:
+            if mode in _LAYERED and not self._overlay_checked:
                 check_overlay_home(base.parent)
                 self._overlay_checked = True
             own_directory(base)
             finish(base, f"{SCRATCH_PREFIX}old")
-            for name in ("home", "upper", "work") if mode == "overlay" else ("home",):
+            for name in ("home", "upper", "work") if mode in _LAYERED else ("home",):
                 own_directory(base / name)
             if source is None:
                 own_directory(lower)
+            if mode == "copy":
+                make_copy(lower, base / "copy")
             for left in base.glob(f"{SCRATCH_PREFIX}*"):  # a service died while it looked at the changes
                 shutil.rmtree(left, ignore_errors=True)
             if known_source is None:
@@ -135,6 +139,10 @@ class DirectoryWorkspaces(Reviews):
 
 
 def _mount(base: Path, lower: Path, mode: Mode) -> WorkspaceMount:
+    if mode == "copy":
+        return WorkspaceMount(
+            mode="overlay", source=base / "copy", upper=base / "upper", work=base / "work", target=lower
+        )
     if mode != "overlay":
         return WorkspaceMount(mode=mode, source=lower)
     return WorkspaceMount(mode=mode, source=lower, upper=base / "upper", work=base / "work")

@@ -14,7 +14,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from orchestrator.errors import StorageError
 from orchestrator.workspace.states import Key, Root, copy_file, current_stamp, opened
@@ -54,8 +54,7 @@ def load(subagent_dir: Path) -> Record:
     try:
         found = json.loads((record.directory / "bases.json").read_bytes())
         record.began_ns = found["began_ns"]
-        for path, (key, unsure) in found["paths"].items():
-            record.bases[os.fsencode(path)] = Base(key=None if key is None else Key(*key), unsure=unsure)
+        record.bases = _bases(found["paths"])
     except FileNotFoundError:
         pass
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -77,6 +76,24 @@ def update(subagent_dir: Path, *, upper: Path, lower: Path, whiteout: Whiteout, 
             new.bases[path] = old.bases.get(path) or _taken(root, path, new, _seen_ns(above, path, new, since_ns))
     _store(new)
     return new
+
+
+def document(record: Record) -> dict[str, Any]:
+    """The bases as JSON has them."""
+    return {os.fsdecode(path): [base.key, base.unsure] for path, base in record.bases.items()}
+
+
+def replace(record: Record, paths: dict[str, Any]) -> None:
+    """What ``document`` gave at another time is right again."""
+    record.bases = _bases(paths)
+    _store(record)
+
+
+def _bases(paths: dict[str, Any]) -> dict[bytes, Base]:
+    return {
+        os.fsencode(path): Base(key=None if key is None else Key(*key), unsure=unsure)
+        for path, (key, unsure) in paths.items()
+    }
 
 
 def forget(record: Record, paths: set[bytes]) -> None:
@@ -123,11 +140,10 @@ def _taken(root: Root, path: bytes, record: Record, since_ns: int) -> Base:
 
 def _store(record: Record) -> None:
     record.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    paths = {os.fsdecode(path): [base.key, base.unsure] for path, base in record.bases.items()}
-    document = {"began_ns": record.began_ns, "paths": paths}
+    whole = {"began_ns": record.began_ns, "paths": document(record)}
     part = record.directory / "bases.json.part"
     with part.open("w", encoding="ascii") as file:
-        json.dump(document, file)
+        json.dump(whole, file)
         file.flush()
         os.fsync(file.fileno())
     part.replace(record.directory / "bases.json")

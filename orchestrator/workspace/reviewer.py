@@ -6,6 +6,7 @@ import os
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final, Literal
 
 from orchestrator.contract.changes import ApplyRequest, ApplyResult, ChangeSelection
 from orchestrator.contract.sandbox import WorkspaceMount
@@ -14,7 +15,7 @@ from orchestrator.workspace import record, snapshot, transaction
 from orchestrator.workspace.branch import commit_on_branch
 from orchestrator.workspace.git import SCRATCH_PREFIX, GitError
 from orchestrator.workspace.places import as_prepared, own_directory
-from orchestrator.workspace.plan import Plan, Planner
+from orchestrator.workspace.plan import Plan, Planner, Step
 from orchestrator.workspace.recovery import recover
 from orchestrator.workspace.selection import Chosen
 from orchestrator.workspace.states import Root
@@ -22,6 +23,8 @@ from orchestrator.workspace.survey import Found, survey
 from orchestrator.workspace.transaction import Transaction
 from orchestrator.workspace.tree import Difference, Whiteout, differences
 from orchestrator.workspace.upper import UpperEditor
+
+_NEVER_NS: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +41,14 @@ class Reviewer:
         assert mount.upper is not None
         self._upper = mount.upper
         self._lower = mount.source
+        self._target = mount.target or mount.source
         self._base = mount.upper.parent
         self._whiteout = whiteout
 
     def take_down(self, since_ns: int) -> record.Record:
         """Bring the record of bases up to date.  Raises StorageError."""
+        if self._target != self._lower:
+            since_ns = _NEVER_NS  # nobody changes the private copy
         try:
             return record.update(
                 self._base, upper=self._upper, lower=self._lower, whiteout=self._whiteout, since_ns=since_ns
@@ -57,10 +63,10 @@ class Reviewer:
                 UpperEditor(upper, lower, self._whiteout).tidy()
         except OSError as error:
             raise self._unusable(error) from error
-        self.take_down(since_ns)
+        bases = record.document(self.take_down(since_ns))
         try:
             changed = [(one.path, one.after is not None) for one in self._differences()]
-            snapshot.take(self._base, run_id, upper=self._upper, changed=changed, whiteout=self._whiteout)
+            snapshot.take(self._base, run_id, upper=self._upper, changed=changed, bases=bases, whiteout=self._whiteout)
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -72,9 +78,9 @@ class Reviewer:
             journal = self._base / transaction.DIRECTORY
             recover(journal)
             bases = self.take_down(since_ns)
-            with Root(self._upper) as upper, Root(self._lower) as lower:
+            with Root(self._upper) as upper, Root(self._lower) as lower, Root(self._target) as target:
                 planner = Planner(
-                    upper=upper, target=lower, record=bases, work=self._base, on_conflict=request.on_conflict
+                    upper=upper, target=target, record=bases, work=self._base, on_conflict=request.on_conflict
                 )
                 plan = planner.plan(iter(self.chosen(request.selection)))
                 if request.dry_run:
@@ -83,14 +89,14 @@ class Reviewer:
                     raise _refusal(plan)
                 if request.branch is not None:
                     commit = commit_on_branch(
-                        self._lower, upper, plan.steps, branch=request.branch, message=request.message, author=author,
+                        self._target, upper, plan.steps, branch=request.branch, message=request.message, author=author,
                         scratch_parent=self._base,
                     )  # fmt: skip
                     return ApplyResult(applied=True, files=plan.outcomes, branch=request.branch, commit=commit)
                 if plan.steps:
-                    Transaction(target=lower, upper=upper, journal=journal, token=uuid.uuid4().hex[:8].encode()).run(
-                        plan.steps
-                    )
+                    Transaction(target=target, upper=upper, journal=journal, token=_token()).run(plan.steps)
+                if self._target != self._lower:
+                    self._advance(plan, lower, target, journal)
                 self._let_go(plan, upper, lower, bases)
                 return ApplyResult(applied=True, files=plan.outcomes)
         except OSError as error:
@@ -133,7 +139,7 @@ class Reviewer:
             before = {one.path for one in self._differences()}
             old = snapshot.restore(self._base, wanted, f"{SCRATCH_PREFIX}{uuid.uuid4().hex}")
             after = {one.path for one in self._differences()}
-            record.forget(record.load(self._base), before - after)
+            record.replace(record.load(self._base), {**wanted.bases})
         except OSError as error:
             raise self._unusable(error) from error
         return Dropped(paths=[os.fsdecode(path) for path in sorted(before | after)], old=old)
@@ -151,6 +157,16 @@ class Reviewer:
             editor.revert([one for one in self._differences() if one.path in merged])
         editor.tidy()
         self._forget(bases)
+
+    def _advance(self, plan: Plan, lower: Root, target: Root, journal: Path) -> None:
+        """The private copy takes over what the repo has now at the applied paths."""
+        steps = []
+        for one in plan.outcomes:
+            path = os.fsencode(one.path)
+            if one.outcome in {"applied", "merged", "same"} and (step := took(path, lower, target)) is not None:
+                steps.append(step)
+        if steps:
+            Transaction(target=lower, upper=target, journal=journal, token=_token()).run(steps)
 
     def _differences(self) -> list[Difference]:
         return list(differences(self._upper, self._lower, whiteout=self._whiteout, large=0))
@@ -177,6 +193,24 @@ class Reviewer:
     def _unusable(self, error: OSError) -> StorageError:
         where = error.filename if error.filename is not None else self._lower
         return StorageError(f"the workspace over {self._lower} cannot be used ({where!r}): {error.strerror}")
+
+
+def took(path: bytes, lower: Root, target: Root) -> Step | None:
+    """The step that makes a path of ``lower`` what ``target`` has there; None: it is that, or cannot be."""
+    old, new = lower.state(path), target.state(path)
+    kinds = {state.key.kind for state in (old, new) if state is not None}
+    if (old and old.key) == (new and new.key) or not kinds <= {"file", "link"}:
+        return None
+    action: Literal["write", "link", "delete"] = "delete"
+    if new is not None:
+        action = "link" if new.key.kind == "link" else "write"
+    return Step(
+        path=path, action=action, before=old, after=new.key if new else None, mode=new.mode & 0o777 if new else 0
+    )
+
+
+def _token() -> bytes:
+    return uuid.uuid4().hex[:8].encode()
 
 
 def paths_of(one: Found) -> list[bytes]:

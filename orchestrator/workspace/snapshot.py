@@ -40,9 +40,19 @@ class Snapshot:
     entries: dict[str, list[Any]] = field(default_factory=dict)
     before: Marks = field(default_factory=dict)
     after: Marks = field(default_factory=dict)
+    bases: dict[str, Any] = field(default_factory=dict)
+    """What the record of bases said then."""
 
 
-def take(base: Path, run_id: str, *, upper: Path, changed: list[tuple[bytes, bool]], whiteout: Whiteout) -> None:
+def take(
+    base: Path,
+    run_id: str,
+    *,
+    upper: Path,
+    changed: list[tuple[bytes, bool]],
+    bases: dict[str, Any],
+    whiteout: Whiteout,
+) -> None:
     """The snapshot at the end of a run.  ``changed``: the paths that differ from the repo, and whether they exist.
 
     Blocking.  Raises OSError, StorageError (too much new content).
@@ -53,7 +63,7 @@ def take(base: Path, run_id: str, *, upper: Path, changed: list[tuple[bytes, boo
     last = earlier[-1][1] if earlier else Snapshot()
     blobs = os.open(directory / "blobs", DIR_FLAGS)
     try:
-        new = Snapshot(number=last.number + 1, before=_baseline(directory))
+        new = Snapshot(number=last.number + 1, before=_baseline(directory), bases=bases)
         root = os.open(upper, DIR_FLAGS)
         try:
             _Walk(blobs, last.entries, new.entries, whiteout).directory(root, "", 0)
@@ -239,6 +249,7 @@ def _baseline(directory: Path) -> Marks:
 def _document(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "number": snapshot.number, "entries": snapshot.entries, "before": snapshot.before, "after": snapshot.after,
+        "bases": snapshot.bases,
     }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class FakeWorkspaces:
         self.recovered: dict[str, Literal["completed", "rolled_back"]] = {}
 
     async def prepare(
-        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "copy", "direct", "readonly"]
     ) -> Prepared:
         root = self.paths.subagent_dir(subagent_id)
         for name in ("home", "upper", "work", "empty"):
@@ -48,10 +48,15 @@ class FakeWorkspaces:
         return Prepared(mount=self.mount_of(subagent_id=subagent_id, source=source, mode=mode), home=root / "home")
 
     def mount_of(
-        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "copy", "direct", "readonly"]
     ) -> WorkspaceMount:
         root = self.paths.subagent_dir(subagent_id)
-        return WorkspaceMount(mode=mode, source=source or root / "empty", upper=root / "upper", work=root / "work")
+        return WorkspaceMount(
+            mode="overlay" if mode == "copy" else mode,
+            source=source or root / "empty",
+            upper=root / "upper",
+            work=root / "work",
+        )
 
     async def discard(self, subagent_id: str) -> None:
         self.discarded.append(subagent_id)

@@ -115,6 +115,45 @@ async def test_changes_are_dropped_with_the_kernels_leftovers(workspaces: Direct
     assert read(made.home / "seen") == read(repo)
 
 
+async def test_a_repo_of_100_000_files(workspaces: DirectoryWorkspaces, tmp_path: Path) -> None:
+    repo = tmp_path / "large"
+    await asyncio.to_thread(make_large, repo, 100_000)
+    made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    (made.home / "seen").write_text("")  # a file: what the agent sees is not copied
+    await agent(made, "echo changed > d7/7; rm d8/8; rm -r d9; echo new > new")
+    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
+    found = {c.path: c.change for c in await workspaces.list_changes(made.mount)}
+    assert (found.pop("d7/7"), found.pop("d8/8"), found.pop("new")) == ("modified", "deleted", "added")
+    assert set(found.values()) == {"deleted"}
+    assert len(found) == 1000
+    await apply(workspaces, repo)
+    assert not (repo / "d9").exists()
+    assert (repo / "d7" / "7").read_text() == "changed\n"
+
+
+def make_large(repo: Path, files: int) -> None:
+    for number in range(100):
+        (repo / f"d{number}").mkdir(parents=True)
+    for number in range(files):
+        (repo / f"d{number % 100}" / str(number)).write_bytes(b"")
+
+
+async def test_a_private_copy_below_the_overlay(workspaces: DirectoryWorkspaces, repo: Path) -> None:
+    made = await workspaces.prepare(subagent_id=ID, source=repo, mode="copy")
+    (repo / "README.md").write_text("host\n")
+    await agent(made, "grep -q hello README.md; echo agent > README.md; rm -r docs")
+    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
+    async with workspaces.exclusive(ID):
+        with pytest.raises(ConflictError):
+            await workspaces.apply(made.mount, ApplyRequest(), began_at=BEGAN, author="agent")
+        await workspaces.apply(made.mount, ApplyRequest(on_conflict="theirs"), began_at=BEGAN, author="agent")
+    assert (repo / "README.md").read_text() == "agent\n"
+    assert not (repo / "docs").exists()
+    await delete_tree(made.home / "seen")
+    again = await workspaces.prepare(subagent_id=ID, source=repo, mode="copy")
+    await agent(again, "grep -q agent README.md; test ! -e docs")
+
+
 async def test_a_workspace_goes_back_to_the_end_of_an_earlier_run(workspaces: DirectoryWorkspaces, repo: Path) -> None:
     first, second = "a" * 32, "b" * 32
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")

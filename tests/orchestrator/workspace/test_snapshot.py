@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.workspace import snapshot
 from orchestrator.workspace.tree import is_whiteout
 from tests.orchestrator.workspace.overlay import Overlay
@@ -68,6 +68,20 @@ async def test_the_way_back_and_forth(tmp_path: Path) -> None:
     await overlay.ended(THREE)
     assert await overlay.of_run(THREE) == {}
     assert sorted(p.name for p in overlay.base.iterdir()) == ["record", "snapshots", "upper", "work"]
+
+
+async def test_going_back_does_not_forget_what_the_agent_began_with(tmp_path: Path) -> None:
+    overlay = Overlay.of(tmp_path, OLD, OLD | {b"a": File(b"A\n")})
+    await overlay.ended(ONE)
+    await overlay.apply()
+    (overlay.repo / "a").write_text("host\n")
+    (overlay.upper / "a").write_text("from the host's\n")
+    await overlay.ended(TWO)
+    await overlay.rollback(ONE)
+    with pytest.raises(ConflictError, match="changed since"):
+        await overlay.apply()
+    with pytest.raises(ConflictError, match="not kept any more"):
+        await overlay.apply(on_conflict="merge")
 
 
 async def test_dropped_changes_can_be_had_back(tmp_path: Path) -> None:
