@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from images.catalogue import RECIPES, Catalogue, load_catalogue
 from images.lock import build_lock
+from images.overrides import Overrides
 from images.plan import (
     Artifact,
     artifacts,
@@ -50,7 +51,7 @@ class PodmanImageBuilder:
         ca_bundle: Path | None = None,
         runtime: str | None = None,
         recipes: Path = RECIPES,
-        extra_recipes: Iterable[Path] = (),
+        extra_recipes: Mapping[str, Path] | None = None,
     ) -> None:
         self._lock_file = state_dir / "images.lock"
         self._work = state_dir.absolute() / "images"
@@ -58,7 +59,8 @@ class PodmanImageBuilder:
         self._ca_bundle = ca_bundle
         self._runtime = runtime
         self._recipes = recipes
-        self._extra = tuple(extra_recipes)
+        self._extra = dict(extra_recipes or {})
+        self._overrides = Overrides(state_dir.absolute())
 
     def backends(self) -> list[str]:
         """See the contract."""
@@ -100,13 +102,20 @@ class PodmanImageBuilder:
                     # Last of all: until here, runs start from the image they have used so far.
                     await output(["podman", "tag", everything[name].tag, current_tag(name)])
             present = by_tag(await stored_images())
-            return [await _ref(present[everything[name].tag]) for name in names]
+            return [await ref_of(present[everything[name].tag]) for name in names]
 
     async def list_images(self) -> list[ListedImage]:
         """See the contract."""
         wanted = set((await asyncio.to_thread(self.wanted)).values())
+        candidates = await asyncio.to_thread(self._candidate_tags)
         listed = [
-            ListedImage(ref=await _ref(image), current=image.is_current, up_to_date=not wanted.isdisjoint(image.tags))
+            ListedImage(
+                ref=await ref_of(image),
+                current=image.is_current,
+                up_to_date=not wanted.isdisjoint(image.tags),
+                candidate=not candidates.isdisjoint(image.tags),
+                upgraded=self._overrides.holds(image.name),
+            )
             for image in await stored_images()
             if image.is_backend
         ]
@@ -120,7 +129,8 @@ class PodmanImageBuilder:
         removed = []
         async with self._exclusive(progress):
             await self._sweep(keep=set())
-            old = stale(await stored_images(), {artifact.tag for artifact in everything.values()})
+            candidates = await asyncio.to_thread(self._candidate_tags)
+            old = stale(await stored_images(), {artifact.tag for artifact in everything.values()} | candidates)
             steps = Steps(progress, total=len(old))
             for image in old:
                 label = next(iter(image.tags), image.image_id[:12])
@@ -136,7 +146,21 @@ class PodmanImageBuilder:
         return removed
 
     def _catalogue(self) -> Catalogue:
+        """The recipes in force: those that come with podmentor, and what an upgrade has put in place of them."""
+        return self._overrides.applied(self._shipped())
+
+    def _shipped(self) -> Catalogue:
         return load_catalogue(self._recipes, self._extra)
+
+    def _candidate_tags(self) -> set[str]:
+        """The tags of the images that are being tried by an upgrade."""
+        shipped = self._shipped()
+        found = {name: self._overrides.with_candidate(shipped, name) for name in shipped.backends}
+        return {
+            self._artifacts(catalogue, None, None)[name].tag
+            for name, catalogue in found.items()
+            if catalogue is not None
+        }
 
     def _artifacts(self, catalogue: Catalogue, base: str | None, ca_bundle: Path | None) -> dict[str, Artifact]:
         ca = extra_certificates(ca_bundle or self._ca_bundle)
@@ -215,7 +239,8 @@ def _is_current(artifact: Artifact, present: Mapping[str, StoredImage]) -> bool:
     return artifact.tag in present and present[artifact.tag].is_current
 
 
-async def _ref(image: StoredImage) -> ImageRef:
+async def ref_of(image: StoredImage) -> ImageRef:
+    """In the contract's words."""
     return image.ref(await real_size(image.image_id))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from orchestrator.errors import ImageBuildError
 RECIPES = Path(__file__).resolve().parent.parent / "Containerfiles"
 PARTS = ("base", "builder")
 """Recipes that the others stand on; every other directory is a backend's."""
+
+VERSION_FILE = "cli-version"
+"""In a recipe whose CLI does not come from npm: one line with its version, in place of the two package files."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _EXACT_VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
@@ -31,9 +34,9 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRecipe(Recipe):
-    """A backend's image: the npm package of its CLI and the exact version."""
+    """A backend's image: the npm package of its CLI (None: the recipe brings it by itself) and the exact version."""
 
-    package: str
+    package: str | None
     version: str
 
 
@@ -46,8 +49,8 @@ class Catalogue:
     backends: Mapping[str, BackendRecipe]
 
 
-def load_catalogue(root: Path = RECIPES, extra: Iterable[Path] = ()) -> Catalogue:
-    """Read the recipes under ``root`` and those in the ``extra`` context directories.
+def load_catalogue(root: Path = RECIPES, extra: Mapping[str, Path] | None = None) -> Catalogue:
+    """Read the recipes under ``root`` and the ``extra`` ones ({name: context directory}).
 
     Raises ImageBuildError when they are absent or when a version is not pinned.
     """
@@ -55,10 +58,10 @@ def load_catalogue(root: Path = RECIPES, extra: Iterable[Path] = ()) -> Catalogu
         raise ImageBuildError(
             f"the image recipes are not at {root}: run podmentor from a checkout that has its Containerfiles directory"
         )
-    contexts = [path for path in sorted(root.iterdir()) if path.is_dir() and path.name not in PARTS]
+    contexts = [(path.name, path) for path in sorted(root.iterdir()) if path.is_dir() and path.name not in PARTS]
     backends: dict[str, BackendRecipe] = {}
-    for context in (*contexts, *extra):
-        recipe = read_backend(context)
+    for name, context in (*contexts, *(extra or {}).items()):
+        recipe = read_backend(context, name=name)
         if recipe.name in backends:
             raise ImageBuildError(
                 f"two recipes are called {recipe.name}: {backends[recipe.name].context} and {context}"
@@ -68,16 +71,28 @@ def load_catalogue(root: Path = RECIPES, extra: Iterable[Path] = ()) -> Catalogu
     return Catalogue(base=base, builder=builder, backends=backends)
 
 
-def read_backend(context: Path) -> BackendRecipe:
-    """One backend's recipe.  Raises ImageBuildError when it is not complete or not pinned."""
-    if not _NAME.fullmatch(context.name) or context.name in PARTS:
-        raise ImageBuildError(f"{context.name!r} is no name for an image (lower case, digits and dashes): {context}")
-    files = read_files(context)
-    missing = {"Containerfile", "package.json", "package-lock.json"} - files.keys()
-    if missing:
+def read_backend(context: Path, *, name: str | None = None) -> BackendRecipe:
+    """One backend's recipe; its name is the directory's unless another is given.  Raises ImageBuildError when it is not
+    complete or not pinned."""
+    name = context.name if name is None else name
+    if not _NAME.fullmatch(name) or name in PARTS:
+        raise ImageBuildError(f"{name!r} is no name for an image (lower case, digits and dashes): {context}")
+    return backend_recipe(name, context, read_files(context))
+
+
+def backend_recipe(name: str, context: Path, files: Mapping[str, bytes]) -> BackendRecipe:
+    """The recipe that these files are.  Raises ImageBuildError when it is not complete or not pinned."""
+    package: str | None = None
+    needed = {"Containerfile"} if VERSION_FILE in files else {"Containerfile", "package.json", "package-lock.json"}
+    if missing := needed - files.keys():
         raise ImageBuildError(f"the recipe {context} lacks {', '.join(sorted(missing))}")
-    package, version = pinned(files["package.json"], files["package-lock.json"], where=context)
-    return BackendRecipe(name=context.name, context=context, files=files, package=package, version=version)
+    if VERSION_FILE in files:
+        version = files[VERSION_FILE].decode("utf-8", "replace").strip()
+        if not _EXACT_VERSION.fullmatch(version):
+            raise ImageBuildError(f"{context / VERSION_FILE} must hold one exact version, not {version!r}")
+    else:
+        package, version = pinned(files["package.json"], files["package-lock.json"], where=context)
+    return BackendRecipe(name=name, context=context, files=files, package=package, version=version)
 
 
 def pinned(package_json: bytes, lock: bytes, *, where: Path) -> tuple[str, str]:

@@ -11,26 +11,36 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from images.build import PodmanImageBuilder
+from images.outside import installed_recipes
+from images.upgrade import PodmanImageUpgrader
 from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.audit import AuditLog
+from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
+from orchestrator.bootstrap_vault import credential_chain, enabled_backends, open_vault, with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
-from orchestrator.contract.images import ImageBuilder
-from orchestrator.credentials import CredentialChain, TechnicalUser
+from orchestrator.contract.accounts import HomeKey
+from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.credentials import Credentialing
+from orchestrator.contract.images import ImageUpgrader
+from orchestrator.contract.types import AuthStatus
+from orchestrator.credentials import Homes, OwnKeys, probe_with_home
 from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
 from orchestrator.egress.client import RelayProcess
 from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
-from orchestrator.registry import load_adapters
+from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
+from orchestrator.runs.accounts import Accounts
+from orchestrator.runs.aside import Aside
 from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Journal
@@ -39,10 +49,21 @@ from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
-from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider
+from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
 from orchestrator.workspace.prepare import DirectoryWorkspaces
 
-__all__ = ["SAMPLE_FILES", "ServiceHandle", "image_builder", "run_doctor", "running_service", "scripted_provider"]
+__all__ = [
+    "ADAPTER_REGISTRY",
+    "SAMPLE_FILES",
+    "AuditLog",
+    "ServiceHandle",
+    "image_builder",
+    "load_adapters",
+    "run_doctor",
+    "running_service",
+    "scripted_provider",
+    "spoken",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +103,18 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
     async with AsyncExitStack() as stack:
         await asyncio.to_thread(make_directories, paths)
         stack.enter_context(owned(paths.lock_file))
-        runs, supervisor, tokens, journal, instance = await _assemble(config, paths, stack)
-        app = create_app(runs=runs, tokens=tokens, config=config, instance=instance, version=version("podmentor"))
+        config = await with_secrets(config, paths)
+        vault = await stack.enter_async_context(open_vault(config, paths))
+        audit = AuditLog(paths.audit_log)
+        credentials = credential_chain(config, paths, vault)
+        runs, accounts, supervisor, tokens, journal, instance = await assemble(
+            config, paths, stack, credentials=credentials, audit=audit
+        )
+        app = create_app(
+            runs=runs, accounts=accounts, tokens=tokens, credentials=credentials,
+            own_keys=OwnKeys(vault, audit, enabled_backends(config)), config=config, instance=instance,
+            version=version("podmentor"),
+        )  # fmt: skip
         servers = await start_servers(
             app,
             host=config.server.host if listen_tcp else None,
@@ -99,37 +130,36 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         try:
             yield handle
         finally:
+            await accounts.aclose()
             await supervisor.stop(drain=handle.drain)
             journal.close()
 
 
-async def _assemble(
-    config: Config, paths: Paths, stack: AsyncExitStack
-) -> tuple[Runs, Supervisor, TokenStore, Journal, str]:
-    """Everything below the API, started; what must be let go of is on ``stack``."""
+async def assemble(
+    config: Config,
+    paths: Paths,
+    stack: AsyncExitStack,
+    *,
+    credentials: Credentialing,
+    audit: AuditLog,
+    image_tags: Mapping[str, str] | None = None,
+) -> tuple[Runs, Accounts, Supervisor, TokenStore, Journal, str]:
+    """Everything below the API, started; what must be let go of is on ``stack``.  ``image_tags``: see PodmanRuntime."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
-    enabled = [name for name, backend in config.external_agent.backends.items() if backend.enabled]
-    adapters = load_adapters(enabled if config.external_agent.enabled else [])
+    oneshot = [name for name, backend in config.external_agent.backends.items() if backend.oneshot]
+    adapters = load_adapters(enabled_backends(config), oneshot=oneshot)
     database = Database(paths.database)
     stack.push_async_callback(database.aclose)
     await database.open()
     journal, store = Journal(database), Store(database)
     tokens = TokenStore(paths.database, local_token=await asyncio.to_thread(ensure_local_token, paths))
     await stack.enter_async_context(tokens)
-    runtime = PodmanRuntime(
-        config=config.podman,
-        runtime_dir=paths.runtime_dir,
-        instance=instance,
-        oci_runtime=await working_runtime(config=config, paths=paths),
-        owned_roots=(paths.state_dir, paths.runtime_dir),
-        service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
-    )
-    stack.push_async_callback(runtime.aclose)
-    await runtime.start()
+    runtime = await podman_runtime(config, paths, instance, stack, image_tags=image_tags)
     relay = RelayProcess(runtime_dir=paths.runtime_dir, log_path=paths.state_dir / "relay.log")
     processes = ProcessTable()
     stack.push_async_callback(processes.aclose)
     watcher = await stack.enter_async_context(LogWatcher())
+    homes = Homes(paths.plugin_storage)
     supervisor = Supervisor(
         deps := Deps(
             config=config,
@@ -143,13 +173,64 @@ async def _assemble(
             relay=relay,
             processes=processes,
             workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
-            credentials=CredentialChain([TechnicalUser()], config),
+            credentials=credentials,
+            homes=homes,
+            audit=audit,
+            seen=SeenFiles(PACKAGED, paths.state_dir / SEEN_NAME).lookup,
         )
     )
-    stack.push_async_callback(lambda: relay.aclose(keep=supervisor.counts()["running"] > 0))
+    stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))
     await relay.start()
     await supervisor.start()
-    return Runs(deps, supervisor), supervisor, tokens, journal, instance
+    runs = Runs(deps, supervisor)
+    aside = aside_of(config, paths, runtime, instance)
+
+    async def ask_cli(adapter: BaseAdapter, key: HomeKey) -> AuthStatus:
+        return await probe_with_home(
+            adapter=adapter,
+            plugin_storage=paths.plugin_storage,
+            user_id=key.user_id,
+            backend=key.backend,
+            probe=aside,
+        )
+
+    accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli)
+    await accounts.start()
+    return runs, accounts, supervisor, tokens, journal, instance
+
+
+def aside_of(config: Config, paths: Paths, runtime: PodmanRuntime, instance: str) -> Aside:
+    """Containers that serve no run."""
+    return Aside(
+        runtime=runtime,
+        runtime_dir=paths.runtime_dir,
+        instance=instance,
+        backends=dict(config.external_agent.backends),
+        host_network=config.podman.tier0_network == "host",
+    )
+
+
+async def podman_runtime(
+    config: Config,
+    paths: Paths,
+    instance: str,
+    stack: AsyncExitStack,
+    *,
+    image_tags: Mapping[str, str] | None = None,
+) -> PodmanRuntime:
+    """The runtime, started; ``stack`` lets go of it.  ``image_tags``: images to use instead of the current ones."""
+    runtime = PodmanRuntime(
+        config=config.podman,
+        runtime_dir=paths.runtime_dir,
+        instance=instance,
+        oci_runtime=await working_runtime(config=config, paths=paths),
+        owned_roots=(paths.state_dir, paths.runtime_dir),
+        image_tags=image_tags,
+        service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
+    )
+    stack.push_async_callback(runtime.aclose)
+    await runtime.start()
+    return runtime
 
 
 def make_directories(paths: Paths) -> None:
@@ -192,13 +273,14 @@ def instance_id(state_dir: Path) -> str:
     return path.read_text().strip()
 
 
-def image_builder(config: Config, paths: Paths) -> ImageBuilder:
-    """Builds, lists and prunes the backends' images."""
-    return PodmanImageBuilder(
+def image_builder(config: Config, paths: Paths) -> ImageUpgrader:
+    """Builds, upgrades, lists and prunes the backends' images."""
+    return PodmanImageUpgrader(
         state_dir=paths.state_dir,
         base=config.images.base,
         ca_bundle=config.images.ca_bundle,
         runtime=config.podman.runtime,
+        extra_recipes=installed_recipes(),
     )
 
 

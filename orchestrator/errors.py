@@ -94,6 +94,20 @@ class AuthRequiredError(PodmentorError):
     status = 424
 
 
+class VaultUnavailableError(PodmentorError):
+    """No vault is configured, or its master key cannot be used: no secret can be read or stored."""
+
+    code = "vault_unavailable"
+    status = 503
+
+
+class SecretUnreadableError(PodmentorError):
+    """One stored secret cannot be opened (changed, cut, sealed with another master key); the others are not touched."""
+
+    code = "secret_unreadable"
+    status = 500
+
+
 # --- the sandbox's side --------------------------------------------------------------------------------------------
 
 

@@ -136,7 +136,7 @@ class Error(_Event):
 class Status(_Event):
     """What the orchestrator (or a parser, for what fits nowhere else) has to say.
 
-    ``phase`` is one of: queued {position}, starting, running, retrying {attempt, delay_ms, cause},
+    ``phase`` is one of: queued {position, waiting_for?}, starting, running, retrying {attempt, delay_ms?, cause},
     egress_denied {host, port}, limit_warning, mcp_unavailable, unparsed {line, raw}, diagnostic {stderr}, applied,
     heartbeat (never journalled).  ``info`` holds the members in braces and is merged into ``data``.
     """

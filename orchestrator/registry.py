@@ -7,7 +7,7 @@ installed loads nothing.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
@@ -67,14 +67,18 @@ ADAPTER_REGISTRY: Final[Mapping[str, type[AgentAdapter]]] = AdapterRegistry()
 
 
 def load_adapters(
-    enabled: Iterable[str], *, registry: Mapping[str, type[AgentAdapter]] = ADAPTER_REGISTRY
+    enabled: Iterable[str],
+    *,
+    oneshot: Collection[str] = (),
+    registry: Mapping[str, type[AgentAdapter]] = ADAPTER_REGISTRY,
 ) -> dict[str, BaseAdapter]:
     """One adapter object for each enabled name, with every optional member there (see ``complete``).
 
-    Raises ConfigError for a name that is not installed (naming those that are) and for an adapter that does not keep
-    the contract (naming what it lacks).
+    ``oneshot``: names for which the plain mode is wanted.  Raises ConfigError for a name that is not installed (naming
+    those that are), for an adapter that does not keep the contract (naming what it lacks), and where a plain mode is
+    wanted and there is none.
     """
-    return {name: _make(name, registry) for name in dict.fromkeys(enabled)}
+    return {name: _make(name, registry, oneshot=name in oneshot) for name in dict.fromkeys(enabled)}
 
 
 def complete(cls: type[AgentAdapter]) -> type[BaseAdapter]:
@@ -99,12 +103,16 @@ def _bridge(adapter: AgentAdapter) -> StreamParser:
     return StreamBridge(adapter) if adapter.supports_stream_json else OneshotBridge(adapter)
 
 
-def _make(name: str, registry: Mapping[str, type[AgentAdapter]]) -> BaseAdapter:
+def _make(name: str, registry: Mapping[str, type[AgentAdapter]], *, oneshot: bool) -> BaseAdapter:
     try:
         cls = registry[name]
     except KeyError:
         known = ", ".join(registry) or "none"
         raise ConfigError(f"no adapter is installed for the backend {name!r}; installed: {known}") from None
+    if oneshot:
+        cls = getattr(cls, "oneshot", None) or cls
+        if getattr(cls, "supports_stream_json", False):
+            raise ConfigError(f"the backend {name!r} has no plain mode: remove `oneshot: true` from its config")
     if problems := _problems(name, cls):
         raise ConfigError(f"the adapter {name!r} ({cls.__name__}) does not keep the contract: {'; '.join(problems)}")
     try:

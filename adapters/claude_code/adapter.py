@@ -48,6 +48,8 @@ class ClaudeCodeAdapter(BaseAdapter):
         key_headers=("x-api-key", "authorization"),
         path_prefixes=("/v1/messages", "/v1/models"),
     )
+    subscription_gateway = gateway
+    credential_files = (".claude/.credentials.json",)
     capabilities = Capabilities(
         streaming=True, deltas=True, thinking=True, resume=True, cost=True, mcp=True, byo_subscription=True
     )
@@ -77,6 +79,10 @@ class ClaudeCodeAdapter(BaseAdapter):
     def parser(self) -> JsonLinesParser:
         """A new parser for one run."""
         return ClaudeCodeParser()
+
+    def login_argv(self) -> list[str] | None:
+        """Shows a URL to open anywhere, then waits for the code that the page gives."""
+        return [self.binary, "auth", "login"]
 
     def probe_argv(self) -> list[str] | None:
         """Takes about a second; tells whether a login is there, not whether the provider takes it."""

@@ -12,6 +12,8 @@ from orchestrator.api.routing import register
 from orchestrator.api.tokens import TokenStore
 from orchestrator.api.views import dumps
 from orchestrator.config.models import Config
+from orchestrator.contract.accounts import AccountService
+from orchestrator.contract.credentials import Credentialing, UserKeys
 from orchestrator.contract.runs import RunService
 from orchestrator.tasks import TaskOwner
 
@@ -22,7 +24,10 @@ _CLOSE_SECONDS: Final = 1.0
 def create_app(
     *,
     runs: RunService,
+    accounts: AccountService,
     tokens: TokenStore,
+    credentials: Credentialing,
+    own_keys: UserKeys,
     config: Config,
     instance: str,
     version: str,
@@ -31,13 +36,16 @@ def create_app(
     """The HTTP API over ``runs``.
 
     ``instance``: tells services on one machine apart (shown by /healthz).  ``stall_seconds``: how long one write to a
-    streaming client may take.  The application owns neither ``runs`` nor ``tokens``: whoever made them closes them.
+    streaming client may take.  The application owns nothing of what it is handed: whoever made it closes it.
     """
     app = web.Application(
         middlewares=[errors_as_problems, host_guard(config.server)], client_max_size=config.server.max_body_bytes
     )
     app[keys.RUNS] = runs
+    app[keys.ACCOUNTS] = accounts
     app[keys.TOKENS] = tokens
+    app[keys.CREDENTIALS] = credentials
+    app[keys.OWN_KEYS] = own_keys
     app[keys.CONFIG] = config
     app[keys.ABOUT] = keys.About(instance=instance, version=version)
     app[keys.TASKS] = TaskOwner("api")

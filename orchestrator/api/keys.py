@@ -8,6 +8,8 @@ from aiohttp import web
 from orchestrator.api.identity import Identity
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config
+from orchestrator.contract.accounts import AccountService
+from orchestrator.contract.credentials import Credentialing, UserKeys
 from orchestrator.contract.runs import RunService
 from orchestrator.tasks import TaskOwner
 
@@ -20,7 +22,10 @@ class About:
     version: str
 
 
+ACCOUNTS: Final[web.AppKey[AccountService]] = web.AppKey("accounts")
 RUNS: Final[web.AppKey[RunService]] = web.AppKey("runs")
+CREDENTIALS: Final[web.AppKey[Credentialing]] = web.AppKey("credentials")
+OWN_KEYS: Final[web.AppKey[UserKeys]] = web.AppKey("own_keys")
 TOKENS: Final[web.AppKey[TokenStore]] = web.AppKey("tokens")
 CONFIG: Final[web.AppKey[Config]] = web.AppKey("config")
 ABOUT: Final[web.AppKey[About]] = web.AppKey("about")

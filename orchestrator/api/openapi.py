@@ -111,7 +111,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         {
             "name": name,
             "in": "query",
-            "required": False,
+            "required": name in schema.get("required", []),
             "description": member.pop("description", ""),
             "schema": {key: value for key, value in member.items() if key != "title"},
         }

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.contract.credentials import LinkName
 from orchestrator.contract.runs import Outcome, RunState, WorkspaceMode
 
 
@@ -56,6 +57,8 @@ class RunView(Answer):
     """``data`` of the event that ended the run badly."""
     exit_code: int | None
     cli_version: str | None
+    credential_link: LinkName | None
+    """Whose credential the run uses."""
     image_id: str | None
     metadata: dict[str, Any]
     queue_position: int | None
@@ -138,88 +141,6 @@ class SessionMapView(Answer):
     external_agent: SessionMap
 
 
-class ChangeView(Answer):
-    """One difference between the workspace and the repo."""
-
-    path: str
-    change: Literal["added", "modified", "deleted", "renamed", "mode"]
-    size: int | None
-    binary: bool
-    insertions: int
-    deletions: int
-    old_path: str | None
-    """Where a renamed file was."""
-    old_size: int | None
-    mode: str | None
-    """As git writes it: 100644, 100755 or 120000."""
-    old_mode: str | None
-    ignored: bool
-
-
-class ChangeList(Answer):
-    """All differences."""
-
-    changes: list[ChangeView]
-    ignored: list[ChangeView]
-    """Those that git would ignore; they are only applied when asked for."""
-
-
-class FileOutcomeView(Answer):
-    """What became of one path (or would, in a dry run)."""
-
-    path: str
-    change: Literal["added", "modified", "deleted"]
-    outcome: Literal["applied", "merged", "same", "kept", "conflict", "skipped"]
-    reason: str | None
-
-
-class ApplyView(Answer):
-    """What an apply did: all of it or nothing."""
-
-    applied: bool
-    files: list[FileOutcomeView]
-    branch: str | None
-    commit: str | None
-
-
-class DiscardView(Answer):
-    """What was dropped."""
-
-    discarded: list[str]
-
-
-class RunChange(Answer):
-    """What one run did to one path."""
-
-    path: str
-    change: Literal["changed", "deleted", "restored"]
-    """restored: the workspace has there again what the repo has."""
-
-
-class RunChangeList(Answer):
-    """What one run changed."""
-
-    changes: list[RunChange]
-
-
-class CommitView(Answer):
-    """A commit that the agent made."""
-
-    commit: str
-    parents: list[str]
-    author: str
-    authored_at: str
-    subject: str
-    refs: list[str]
-    """Branches that end here."""
-
-
-class CommitList(Answer):
-    """The agent's commits, newest first (at most 1000)."""
-
-    commits: list[CommitView]
-
-
 class CapabilitiesView(Answer):
     """What a backend can do."""
 
@@ -245,12 +166,24 @@ class BackendView(Answer):
     default_allowed_egress: list[str]
     auth: dict[str, Any]
     """link, authenticated and, when it is not, error: for the asking user."""
+    capabilities_seen: dict[str, Any] | None
+    """What `podmentor bench` saw of exactly this CLI version: cli_version, when, capabilities, timings (in seconds, on
+    the machine where it ran); null: this version was not tried."""
 
 
 class BackendList(Answer):
     """The enabled backends."""
 
     backends: list[BackendView]
+
+
+class ProbeView(Answer):
+    """Whether a backend's CLI is there and has something to log in with."""
+
+    installed: bool
+    authenticated: bool
+    error: str | None = None
+    """Why not; left out when all is well.  Never a secret."""
 
 
 class ToolView(Answer):
@@ -293,25 +226,6 @@ class ToolResultView(Answer):
     """The envelope."""
     is_error: bool
     metadata: ToolMetadata
-
-
-class GcItemView(Answer):
-    """A conversation, the log of a run, or a directory that belongs to nothing."""
-
-    kind: Literal["conversation", "log", "leftover"]
-    id: str
-    bytes: int
-    reason: str | None
-    """Why it stays."""
-
-
-class GcView(Answer):
-    """What was removed (in a dry run: would be), and what stays though it is old."""
-
-    removed: list[GcItemView]
-    kept: list[GcItemView]
-    bytes: int
-    dry_run: bool
 
 
 class Health(Answer):

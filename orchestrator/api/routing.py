@@ -39,7 +39,7 @@ class Header:
 class Route:
     """One route, with all that a client must know.  ``public``: needs no token."""
 
-    method: Literal["GET", "POST", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     handler: Handler
     summary: str

@@ -3,7 +3,16 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SecretStr,
+    WithJsonSchema,
+)
 
 from orchestrator.config.models import PLAIN_NAME
 from orchestrator.contract.changes import OnConflict
@@ -162,6 +171,13 @@ class ToolArgs(Body):
     """Continue this conversation."""
 
 
+class KeyBody(Body):
+    """The user's own key for a backend."""
+
+    api_key: Annotated[SecretStr, Field(min_length=1, max_length=8192)]
+    """Kept encrypted, never given back."""
+
+
 class Query(BaseModel):
     """Base of all query parameters: texts, so not strict; closed."""
 
@@ -170,6 +186,19 @@ class Query(BaseModel):
 
 class NoQuery(Query):
     """No parameters."""
+
+
+class UserQuery(Query):
+    """Whose."""
+
+    user: PlainName | None = None
+    """Another user than the asking one; only for admins."""
+
+
+class ExplainQuery(UserQuery):
+    """Which credential."""
+
+    backend: PlainName
 
 
 class WaitQuery(Query):
@@ -217,3 +246,9 @@ class EventsQuery(Query):
     """false: end after the events that exist now."""
     format: Literal["sse", "ndjson"] | None = None
     """Without it the Accept header decides."""
+
+
+class ProbeQuery(Query):
+    """Which backend to ask."""
+
+    backend: PlainName

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import hmac
 import logging
-import os
 import re
 import secrets
 import sqlite3
@@ -23,6 +22,7 @@ from typing import Any, Final, Self, TypeVar
 from orchestrator.api.identity import LOCAL_OWNER, ROLES, Identity, Role, check_name
 from orchestrator.api.local_token import LOCAL_PREFIX, ensure_local_token
 from orchestrator.errors import InvalidRequestError, NotFoundError, StorageError, UnauthorizedError
+from orchestrator.sqlite_file import ensure_private_file
 
 __all__ = ["NewToken", "TokenRecord", "TokenStore", "ensure_local_token"]
 
@@ -198,8 +198,7 @@ class TokenStore:
         return await asyncio.get_running_loop().run_in_executor(self._executor, job)
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite would make it 0644
+        ensure_private_file(self._path)
         connection = sqlite3.connect(self._path, timeout=_BUSY_MS / 1000, isolation_level=None)
         try:
             connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")

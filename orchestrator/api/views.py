@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.changes import ApplyResult, CommitInfo, FileChange
+from orchestrator.contract.credentials import KeyInfo
 from orchestrator.contract.gc import GcResult
 from orchestrator.contract.runs import RunRecord, SubagentRecord
+from orchestrator.contract.types import AuthStatus
 
 _LIST_CHARS: Final = 1000
 
@@ -141,6 +143,17 @@ def commit_view(commit: CommitInfo) -> dict[str, Any]:
     return _plain(commit)
 
 
+def key_view(info: KeyInfo) -> dict[str, Any]:
+    """KeyView."""
+    return _plain(info)
+
+
 def backend_view(info: BackendInfo) -> dict[str, Any]:
     """BackendView."""
     return _plain(info)
+
+
+def probe_view(status: AuthStatus) -> dict[str, Any]:
+    """ProbeView."""
+    view: dict[str, Any] = {"installed": status.installed, "authenticated": status.authenticated}
+    return view if status.error is None else {**view, "error": status.error}

@@ -1,13 +1,11 @@
 """``podmentor images``: build, list and prune the backends' images."""
 
-import asyncio
 import dataclasses
 import json
-import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -15,20 +13,25 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.contract.images import BuildProgress, ImageBuilder, ListedImage, ProgressSink
+from orchestrator.cli.guarded import run_guarded
+from orchestrator.cli.lazy import Lazy, LazyGroup
+from orchestrator.contract.images import BuildProgress, ImageUpgrader, ListedImage, ProgressSink
 from orchestrator.contract.sandbox import ImageRef
 from orchestrator.errors import ImageBuildError
 
 if TYPE_CHECKING:
     from orchestrator.cli.context import CliContext
 
-T = TypeVar("T")
 _MARKS = {"finished": "done", "skipped": "nothing to do", "warning": "warning"}
 
 
-@click.group("images")
+@click.group(
+    "images",
+    cls=LazyGroup,
+    table={"upgrade": Lazy("orchestrator.cli.upgrade:command", "Try another version of an agent's CLI, and adopt it.")},
+)
 def group() -> None:
-    """Build, list and prune the agents' container images."""
+    """Build, upgrade, list and prune the agents' container images."""
 
 
 @group.command("build")
@@ -68,8 +71,10 @@ def build(
     if every and backends:
         raise click.UsageError("name backends or give --all, not both")
     builder = _builder(context)
-    with _progress(verbose=verbose, to_stderr=as_json) as progress, _tool_output():
-        built = _run(builder.build(backends, base=base, ca_bundle=ca_bundle, no_cache=no_cache, progress=progress))
+    with show_progress(verbose=verbose, to_stderr=as_json) as progress, tool_output():
+        built = run_guarded(
+            builder.build(backends, base=base, ca_bundle=ca_bundle, no_cache=no_cache, progress=progress)
+        )
     if as_json:
         _print_json([dataclasses.asdict(ref) for ref in built])
         return
@@ -82,7 +87,7 @@ def build(
 @click.pass_obj
 def list_(context: "CliContext", as_json: bool) -> None:
     """List the images, and whether they are up to date."""
-    images = _run(_builder(context).list_images())
+    images = run_guarded(_builder(context).list_images())
     if as_json:
         _print_json([_listed(image) for image in images])
         return
@@ -106,38 +111,22 @@ def list_(context: "CliContext", as_json: bool) -> None:
 def prune(context: "CliContext", verbose: bool, as_json: bool) -> None:
     """Remove images that are neither current nor in use, and what interrupted builds left."""
     builder = _builder(context)
-    with _progress(verbose=verbose, to_stderr=as_json) as progress, _tool_output():
-        removed = _run(builder.prune(progress))
+    with show_progress(verbose=verbose, to_stderr=as_json) as progress, tool_output():
+        removed = run_guarded(builder.prune(progress))
     if as_json:
         _print_json([dataclasses.asdict(image) for image in removed])
     else:
         click.echo(f"{len(removed)} removed" if removed else "Nothing to remove.")
 
 
-def _builder(context: "CliContext") -> ImageBuilder:
+def _builder(context: "CliContext") -> ImageUpgrader:
     from orchestrator.bootstrap import image_builder
 
     return image_builder(context.config, context.paths)
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; Ctrl-C, a terminal that closes, or a TERM cancels the work, which then tidies up."""
-
-    async def guarded() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        return await work
-
-    try:
-        return asyncio.run(guarded())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-
-
 @contextmanager
-def _tool_output() -> Iterator[None]:
+def tool_output() -> Iterator[None]:
     """Before the error itself: what the tool that failed printed last."""
     try:
         yield
@@ -148,7 +137,8 @@ def _tool_output() -> Iterator[None]:
 
 
 @contextmanager
-def _progress(*, verbose: bool, to_stderr: bool) -> Iterator[ProgressSink]:
+def show_progress(*, verbose: bool, to_stderr: bool) -> Iterator[ProgressSink]:
+    """What a build has to say: lines, and in a terminal also the open step."""
     console = _console(to_stderr=to_stderr)
     if not console.is_terminal:
         yield _Lines(console, verbose=verbose)
@@ -218,7 +208,10 @@ def _console(*, to_stderr: bool) -> Console:
 
 def _state(image: ListedImage) -> str:
     if image.current:
-        return "current" if image.up_to_date else "current, out of date"
+        chosen = ", chosen by an upgrade" if image.upgraded and image.up_to_date else ""
+        return f"current{chosen}" if image.up_to_date else "current, out of date"
+    if image.candidate:
+        return "candidate of an upgrade"
     return "built, not current" if image.up_to_date else "old"
 
 
@@ -227,7 +220,13 @@ def _short(ref: ImageRef) -> str:
 
 
 def _listed(image: ListedImage) -> dict[str, Any]:
-    return {**dataclasses.asdict(image.ref), "current": image.current, "up_to_date": image.up_to_date}
+    return {
+        **dataclasses.asdict(image.ref),
+        "current": image.current,
+        "up_to_date": image.up_to_date,
+        "candidate": image.candidate,
+        "upgraded": image.upgraded,
+    }
 
 
 def _megabytes(size: int) -> str:

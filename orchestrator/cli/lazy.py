@@ -57,6 +57,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list, without importing anything."""
-        del ctx
+        rows = [(name, lazy.help) for name, lazy in self.table.items()]
+        rows += [(name, self.commands[name].get_short_help_str(80)) for name in super().list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.help) for name, lazy in self.table.items()])
+            formatter.write_dl(rows)

@@ -21,9 +21,18 @@ COMMANDS = {
     "changes": Lazy("orchestrator.cli.changes:group", "Look at what an agent changed, take or drop it."),
     "gc": Lazy("orchestrator.cli.gc:command", "Remove what is old, and say what that frees."),
     "backends": Lazy("orchestrator.cli.backends:command", "List the enabled backends."),
+    "login": Lazy("orchestrator.cli.login:login", "Connect your own subscription to a backend."),
+    "logout": Lazy("orchestrator.cli.login:logout", "Disconnect it."),
+    "accounts": Lazy("orchestrator.cli.accounts:group", "List the connected subscriptions."),
     "serve": Lazy("orchestrator.cli.serve:command", "Run the service."),
     "images": Lazy("orchestrator.cli.images:group", "Build, list and prune the images."),
+    "bench": Lazy("orchestrator.cli.bench:command", "Try the agents' real images, check by check."),
     "token": Lazy("orchestrator.cli.token:group", "Make and revoke tokens for the HTTP API."),
+    "keys": Lazy("orchestrator.cli.keys:group", "Store and remove users' own keys."),
+    "auth": Lazy("orchestrator.cli.auth:group", "See which credential a run would use."),
+    "vault": Lazy(
+        "orchestrator.cli.vault:group", "Make the vault, rotate its key, keep secrets for the configuration."
+    ),
     "config": Lazy("orchestrator.cli.config:group", "Check and show the configuration."),
     "doctor": Lazy("orchestrator.cli.doctor:command", "Check what this machine needs, and how to mend it."),
 }

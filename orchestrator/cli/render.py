@@ -150,16 +150,21 @@ class Transcript:
 
     def _status(self, data: Mapping[str, Any], depth: int) -> None:
         phase = one_line(_str(data, "phase"), 40)
-        if phase == "heartbeat" or (phase == "queued" and data.get("position") == 0):
+        if phase == "heartbeat" or (phase == "queued" and data.get("position") == 0 and not data.get("waiting_for")):
             return  # nobody is ahead: nothing to wait for
         text, style = _status_words(phase, data)
         self._remark(text, depth, style)
+
+
+_LACKING: Mapping[object, str] = {"home": "the account", "subagent": "the conversation"}
 
 
 def _status_words(phase: str, data: Mapping[str, Any]) -> tuple[str, str]:
     match phase:
         case "queued":
             ahead = data.get("position")
+            if (lacking := _LACKING.get(data.get("waiting_for"))) is not None:
+                return f"waiting until {lacking} is free", _QUIET
             if not isinstance(ahead, int):
                 return "waiting", _QUIET
             return f"waiting, {ahead} {'run' if ahead == 1 else 'runs'} ahead in the queue", _QUIET

@@ -1,6 +1,7 @@
 """Finds podmentor.yaml, reads it strictly, and says what is odd about it.
 
-With no file at all the defaults make ``podmentor run claude-code`` work for someone who has ANTHROPIC_API_KEY set.
+With no file at all the defaults make ``podmentor run BACKEND`` work for someone who has the backend's key in its usual
+variable (ANTHROPIC_API_KEY and so on).
 """
 
 import os
@@ -22,7 +23,13 @@ PLUGIN_MODULE = "codumentor.plugins.external_agent"
 PLUGIN_CLASS = "ExternalAgentPlugin"
 KNOWN_BACKENDS = ["claude-code", "codex", "opencode", "gemini", "codumentor"]
 DEFAULT_BACKEND = "claude-code"
-DEFAULT_KEY_VARIABLE = "ANTHROPIC_API_KEY"
+KEY_VARIABLES = {
+    "claude-code": "ANTHROPIC_API_KEY",
+    "codex": "OPENAI_API_KEY",
+    "opencode": "OPENCODE_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+}
+"""Where the key of a backend is looked for when no file says anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +114,15 @@ def parse(text: str, *, name: str, env: Mapping[str, str]) -> Loaded:
 
 
 def _default_block(env: Mapping[str, str]) -> ExternalAgentConfig:
-    key = env.get(DEFAULT_KEY_VARIABLE) or None
-    backend = BackendConfig(api_key=SecretStr(key) if key else None)
-    return ExternalAgentConfig(backends={DEFAULT_BACKEND: backend})
+    """The default backend, and those that a key is set for."""
+    keys = {name: env.get(variable) or None for name, variable in KEY_VARIABLES.items()}
+    return ExternalAgentConfig(
+        backends={
+            name: BackendConfig(api_key=SecretStr(key) if key else None)
+            for name, key in keys.items()
+            if key or name == DEFAULT_BACKEND
+        }
+    )
 
 
 def _read(source: Path) -> str:
@@ -164,6 +177,10 @@ def _check_repos(config: Config, document: Document, warnings: list[str]) -> Non
             raise ConfigError(f"{where}: the whole file system is no repo")
         if not path.is_dir():
             warnings.append(f"{where}: {path} is not a directory (now); runs that name it will be refused")
+        key_file = config.vault.key_file
+        if key_file is not None and key_file.parent.resolve().is_relative_to(path.resolve()):
+            inside = f"{document.where(('vault', 'key_file'))}: lies inside the repo {name}"
+            raise ConfigError(f"{inside}: an agent would see the master key; put it elsewhere")
 
 
 def _check_backends(config: Config, document: Document, prefix: KeyPath, warnings: list[str]) -> None:

@@ -98,11 +98,15 @@ class BackendConfig(Model):
     binary: str | None = None
     """Another executable inside the image."""
     mode: Literal["technical_user", "byo_key", "byo_subscription"] = "technical_user"
+    oneshot: bool = False
+    """Use the backend's plain mode, one answer at the end without a stream, where its adapter has one (gemini)."""
     api_key: SecretStr | None = None
     """The technical user's key, usually ``${env:ANTHROPIC_API_KEY}``."""
     extra_env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(default_factory=dict)
     allowed_egress: list[Annotated[str, AfterValidator(_egress_host)]] | None = None
     limits: LimitsConfig = LimitsConfig()
+    login_command: Annotated[list[str], Field(min_length=1)] | None = None
+    """What ``podmentor login`` runs in the image instead of the CLI's usual login."""
     base_url: Annotated[str, AfterValidator(_base_url)] | None = None
     """Base URL of the provider (or of the peer instance), when it is not the adapter's own."""
     expose_mcp_tools: list[str] = Field(default_factory=list)
@@ -141,10 +145,21 @@ class StorageConfig(Model):
     """What ``podmentor gc`` keeps: conversations and logs that were used within so many days."""
 
 
+class VaultConfig(Model):
+    """Where the master key of the vault is.  Neither given nor there: there is no vault."""
+
+    key_file: AbsolutePath | None = None
+    """Unset: ``<state>/vault.key``, if it exists."""
+    key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = "PODMENTOR_VAULT_KEY"
+    """The variable that holds the key, when ``key_file`` is not given."""
+
+
 class RunsConfig(Model):
     """How many runs at once, and how long the line may be."""
 
     max_concurrent: Count = 8
+    max_concurrent_per_home: Count = 1
+    """Of one user's subscription to one backend: CLIs that renew the same login at once can lose it."""
     max_queued: Annotated[int, BeforeValidator(_a_number), Field(ge=0)] = 1000
 
 
@@ -175,6 +190,7 @@ class Config(Model):
     server: ServerConfig = ServerConfig()
     storage: StorageConfig = StorageConfig()
     repos: dict[Annotated[str, Field(pattern=PLAIN_NAME)], AbsolutePath] = Field(default_factory=dict)
+    vault: VaultConfig = VaultConfig()
     runs: RunsConfig = RunsConfig()
     podman: PodmanConfig = PodmanConfig()
     images: ImagesConfig = ImagesConfig()
@@ -197,11 +213,6 @@ class Paths(Model):
         return self.state_dir / "service.lock"
 
     @property
-    def audit_log(self) -> Path:
-        """Who applied or discarded which changes."""
-        return self.state_dir / "audit.jsonl"
-
-    @property
     def api_socket(self) -> Path:
         """The API on a Unix socket, for the command on the same machine."""
         return self.runtime_dir / "api.sock"
@@ -210,6 +221,21 @@ class Paths(Model):
     def token_file(self) -> Path:
         """The local owner's token: made at first use, 0600."""
         return self.state_dir / "local-token"
+
+    @property
+    def plugin_storage(self) -> Path:
+        """Subscriptions: HOMEs and what is noted about them."""
+        return self.state_dir / "external_agent"
+
+    @property
+    def vault_key(self) -> Path:
+        """The vault's master key, unless the configuration puts it elsewhere."""
+        return self.state_dir / "vault.key"
+
+    @property
+    def audit_log(self) -> Path:
+        """Who used and changed which secret."""
+        return self.state_dir / "audit.log"
 
     def run_dir(self, run_id: str) -> Path:
         """Durable files of one run."""

@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.config import secrets
+from orchestrator.config.models import PLAIN_NAME
 from orchestrator.config.yamltree import Document, KeyPath
 from orchestrator.errors import ConfigError
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SECRET = re.compile(PLAIN_NAME)
 
 
 @dataclass(slots=True)
@@ -41,8 +44,8 @@ def may_be_missing(path: KeyPath) -> bool:
 def resolve(document: Document, env: Mapping[str, str]) -> Resolution:
     """Replace all placeholders of ``document``.
 
-    Raises ConfigError, with file, line and key, for an unset variable, an unknown kind, and ``${secret:…}`` as long as
-    no vault is configured.
+    ``${secret:…}`` becomes a mark (see ``secrets``).  Raises ConfigError, with file, line and key, for an unset
+    variable, an unknown kind, and a secret where none may stand.
     """
     out = Resolution(data=None)
     out.data = _walk(document.data, (), document, env, out)
@@ -79,10 +82,7 @@ def _replace(text: str, path: KeyPath, document: Document, env: Mapping[str, str
             raise ConfigError(f"{document.where(path)}: a ${{ without its }}; write $${{ for a plain ${{")
         kind, _, name = inner.partition(":")
         if kind == "secret":
-            raise ConfigError(
-                f"{document.where(path)}: ${{{inner}}} cannot be resolved: no vault is configured; "
-                "use ${env:NAME} and give the service that variable",
-            )
+            return _secret(name, path, document)
         if kind != "env" or not _NAME.match(name):
             shown = f"${{{inner}}}"
             better = f"${{env:{inner}}}" if _NAME.match(inner) else "${env:NAME}"
@@ -96,3 +96,12 @@ def _replace(text: str, path: KeyPath, document: Document, env: Mapping[str, str
         return value
 
     return _PLACEHOLDER.sub(one, text)
+
+
+def _secret(name: str, path: KeyPath, document: Document) -> str:
+    where = document.where(path)
+    if not _SECRET.fullmatch(name):
+        raise ConfigError(f"{where}: a secret's name has letters, digits, '.', '_' and '-', at most 64")
+    if not secrets.may_hold_secret(path):
+        raise ConfigError(f"{where}: ${{secret:{name}}} may stand only in a backend's api_key and extra_env")
+    return secrets.mark(name)

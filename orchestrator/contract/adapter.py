@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from orchestrator.contract.types import AgentResult, AuthStatus, Credentials
-from orchestrator.events import AgentEvent, Completed, Error, MessageDelta, SessionStarted
+from orchestrator.events import AgentEvent, Completed, Error, MessageDelta, SessionStarted, Tokens
 
 
 class StreamParser(Protocol):
@@ -31,6 +31,18 @@ class StreamParser(Protocol):
     def close(self, exit_code: int | None, stderr_tail: str) -> list[AgentEvent]:
         """The process has ended with ``exit_code`` (128+n for signal n; None: not known)."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The conversation that a run continues.
+
+    ``session_id``: the CLI's own, which the run was told to resume.  ``tokens``: what the conversation's earlier runs
+    have used together, as far as they were told.
+    """
+
+    session_id: str
+    tokens: Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +123,15 @@ class BaseAdapter(ABC):
     image: ClassVar[str] = ""
     """Name of the image; empty: the adapter's name."""
     gateway: ClassVar[GatewayRoute | None] = None
+    subscription_gateway: ClassVar[GatewayRoute | None] = None
+    """Where a subscription's requests go, when ``gateway_env`` can send them through the gateway; None: they cannot."""
+    credential_files: ClassVar[tuple[str, ...]] = ()
+    """Where the CLI keeps its login: JSON files, relative to HOME."""
     capabilities: ClassVar[Capabilities] = Capabilities()
+    prompt_in_argv: ClassVar[bool] = False
+    """Whether the CLI takes the prompt as an argument."""
+    oneshot: ClassVar[type[BaseAdapter] | None] = None
+    """Another adapter of the same backend, for ``oneshot: true`` in its config: one answer at the end, no stream."""
 
     @abstractmethod
     def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:
@@ -126,6 +146,11 @@ class BaseAdapter(ABC):
         del base_url
         return {}
 
+    def gateway_argv(self, base_url: str) -> list[str]:
+        """Words behind ``build_argv`` that do the same, for a CLI that takes no base URL from its environment."""
+        del base_url
+        return []
+
     def base_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """PATH, HOME and LANG as they are inside every container, and the operator's ``extra_env``."""
         return {
@@ -138,6 +163,11 @@ class BaseAdapter(ABC):
     def parser(self) -> StreamParser:
         """A new parser for one run."""
         raise NotImplementedError
+
+    def parser_for(self, resumed: Resumed | None) -> StreamParser:
+        """A new parser for one run that continues ``resumed``; for a CLI whose output depends on what was before."""
+        del resumed
+        return self.parser()
 
     async def parse_stream(self, stdout: AsyncIterator[bytes]) -> AsyncIterator[AgentEvent]:
         """``parser`` over an async stream; the end of the stream counts as exit code 0."""
@@ -156,6 +186,10 @@ class BaseAdapter(ABC):
     def extract_session_id(self, evt: AgentEvent) -> str | None:
         """The session id of ``session_started``."""
         return evt.session_id if isinstance(evt, SessionStarted) else None
+
+    def login_argv(self) -> list[str] | None:
+        """The CLI's own login, for a person at a terminal; None: the CLI has none."""
+        return None
 
     def probe_argv(self) -> list[str] | None:
         """A cheap local command that tells whether the CLI could log in; None: the CLI has none."""
@@ -220,3 +254,5 @@ class BackendInfo:
     default_allowed_egress: list[str]
     auth: Mapping[str, object] = field(default_factory=dict)
     """{link, authenticated, error?} for the asking user; never a value."""
+    capabilities_seen: Mapping[str, object] | None = None
+    """What the bench saw of this CLI version: {cli_version, when, capabilities, timings}; None: it was not tried."""

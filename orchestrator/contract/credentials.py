@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from orchestrator.config.models import BackendConfig
 
@@ -21,6 +21,20 @@ class Resolved:
     api_key: str | None = field(default=None, repr=False)
     home: Path | None = None
     extra_env: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyInfo:
+    """What may be known of a user's own key.  Times are RFC 3339 UTC."""
+
+    user_id: str
+    backend: str
+    fingerprint: str
+    """Tells two keys of one user apart and says nothing about them; changes when the vault's master key does."""
+    created_at: str
+    updated_at: str
+    last_used_at: str | None
+    """To the minute."""
 
 
 class CredentialLink(Protocol):
@@ -40,13 +54,49 @@ class CredentialLink(Protocol):
         ...
 
 
+@runtime_checkable
+class NotesUse(Protocol):
+    """A link that wants to know when its credential is really used, and not only looked for."""
+
+    async def used(self, user_id: str, backend: str) -> None:
+        """It is used now.  Must not fail a run."""
+        ...
+
+
 class Credentialing(Protocol):
     """The documented chain."""
 
-    async def resolve(self, *, user_id: str, backend: str) -> Resolved:
-        """The first link that has something.  Raises AuthRequiredError and UnknownBackendError."""
+    async def resolve(self, *, user_id: str, backend: str, link: LinkName | None = None) -> Resolved:
+        """The credential to use now, of the first link that has one.
+
+        ``link``: only of this one, for a run that began with it.  Raises AuthRequiredError, UnknownBackendError, and
+        what the first link that cannot be read raises: a broken credential is no reason to take another's.
+        """
         ...
 
     async def explain(self, *, user_id: str, backend: str) -> list[dict[str, Any]]:
         """Every link in its order: {link, chosen, reason}; never a value.  Raises UnknownBackendError."""
+        ...
+
+
+class UserKeys(Protocol):
+    """Users' own keys: written, never read back.  Every method raises VaultUnavailableError when there is no vault."""
+
+    async def put(self, *, user_id: str, backend: str, api_key: str, actor: str) -> KeyInfo:
+        """Store a key, in place of the one before.  Raises InvalidRequestError and UnknownBackendError.
+
+        ``actor``: who does it, for the audit log.
+        """
+        ...
+
+    async def get(self, *, user_id: str, backend: str) -> KeyInfo:
+        """What is known of one key.  Raises NotFoundError."""
+        ...
+
+    async def list_keys(self, *, user_id: str | None) -> list[KeyInfo]:
+        """What is known of a user's keys; None: of everybody's."""
+        ...
+
+    async def delete(self, *, user_id: str, backend: str, actor: str) -> None:
+        """Remove a key, also one that cannot be read.  Raises NotFoundError."""
         ...

@@ -1,6 +1,7 @@
 """The relay: the process that carries the runs' traffic, so that it goes on when the service is restarted.
 
-Each run has its own Unix socket in its control directory.  The real key lives in the relay's memory only.
+Each run has its own Unix socket in its control directory.  The real key lives in the relay's memory only.  A run with
+a subscription has no such key: its CLI brings its own login, which is passed through.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from orchestrator.contract.adapter import GatewayRoute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayGrant:
-    """What one run may do at the gateway."""
+    """What one run may do at the gateway.
+
+    With ``api_key`` the request must carry the run's token, which is exchanged for the key.  Without it (pass-through)
+    the run is known by its socket alone, and what the CLI sends in the route's ``key_headers`` goes on as it is; the
+    rules for methods, paths and all other headers are the same.
+    """
 
     run_id: str
     socket_path: Path
     token_sha256: str
     """Hex digest of the run's token; the token itself is known to the container only."""
     route: GatewayRoute
-    api_key: str = field(repr=False)
+    api_key: str | None = field(repr=False)
     expires_at: float
     """Unix time after which the grant ends by itself, whatever became of the service."""
 

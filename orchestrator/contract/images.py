@@ -40,6 +40,10 @@ class ListedImage:
     """New runs start from this one."""
     up_to_date: bool
     """It was made from the recipe as it is today."""
+    candidate: bool = False
+    """An upgrade that has not been decided made it."""
+    upgraded: bool = False
+    """Its backend's CLI version was chosen on this machine, by an upgrade."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,4 +91,39 @@ class ImageBuilder(Protocol):
 
     async def prune(self, progress: ProgressSink) -> list[RemovedImage]:
         """Remove our images that are neither current nor up to date nor used by a container, and build leftovers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An image with another version of a backend's CLI, built beside the current one."""
+
+    backend: str
+    package: str
+    """On the npm registry."""
+    from_version: str
+    """The version of the recipe in force."""
+    version: str
+    ref: ImageRef
+    made: bool
+    """It was built for this upgrade, and goes with it when it is not promoted."""
+
+
+class ImageUpgrader(ImageBuilder, Protocol):
+    """Brings other versions of the CLIs in, and takes them out again."""
+
+    async def candidate(self, backend: str, *, to: str | None, progress: ProgressSink) -> Candidate | None:
+        """Lock and build the version ``to`` (None: the newest on the registry) of a backend's CLI.  None: that is the
+        version of the recipe in force.  Runs go on with the current image, whatever is built.
+
+        Raises UnknownBackendError, InvalidRequestError (not a version, or no npm package), ImageBuildError.
+        """
+        ...
+
+    async def promote(self, candidate: Candidate, progress: ProgressSink) -> None:
+        """New runs start from it from now on, and its recipe is the one in force; runs in progress keep theirs."""
+        ...
+
+    async def discard(self, candidate: Candidate, progress: ProgressSink) -> None:
+        """Remove it; everything is as before."""
         ...

@@ -17,8 +17,9 @@ from orchestrator.contract.changes import (
     CommitsForm,
     FileChange,
 )
+from orchestrator.contract.credentials import LinkName
 from orchestrator.contract.gc import GcRequest, GcResult
-from orchestrator.contract.types import ResourceLimits
+from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.events import EventRecord
 
 RunState: TypeAlias = Literal["queued", "starting", "running", "finished"]
@@ -86,6 +87,8 @@ class RunRecord:
     """data of the error event."""
     exit_code: int | None
     cli_version: str | None
+    credential_link: LinkName | None
+    """Whose credential it uses; None: it has not been started."""
     image_id: str | None
     metadata: Mapping[str, Any]
     queue_position: int | None
@@ -223,6 +226,13 @@ class RunService(Protocol):
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """The enabled backends."""
+        ...
+
+    async def probe(self, backend: str, *, user_id: str) -> AuthStatus:
+        """Whether the backend's CLI is there and could log in as this user; asks the CLI, in a container of its own.
+
+        Raises UnknownBackendError, SandboxError, StorageError.  What comes back never holds a secret.
+        """
         ...
 
     def readiness(self) -> Mapping[str, Any]:

@@ -65,6 +65,8 @@ class SandboxSpec:
     """Last resort: conmon itself ends the container after so long, even when no service is there any more."""
     host_network: bool = False
     """Only with tier 0 and only by explicit configuration."""
+    interactive: bool = False
+    """For a person at a terminal: it has one, and nothing of it is logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from orchestrator.config.models import BackendConfig, Config
-from orchestrator.contract.credentials import LINKS, CredentialLink, Resolved
-from orchestrator.errors import AuthRequiredError, UnknownBackendError
+from orchestrator.contract.credentials import LINKS, CredentialLink, LinkName, NotesUse, Resolved
+from orchestrator.errors import AuthRequiredError, PodmentorError, UnknownBackendError
 
 
 class CredentialChain:
@@ -21,12 +21,18 @@ class CredentialChain:
         self._links = sorted(links, key=lambda link: LINKS.index(link.link))
         self._backends = config.external_agent.backends
 
-    async def resolve(self, *, user_id: str, backend: str) -> Resolved:
+    async def resolve(self, *, user_id: str, backend: str, link: LinkName | None = None) -> Resolved:
         """The first credential found.  Raises AuthRequiredError (with what to do) and UnknownBackendError."""
         config = self._config(backend)
-        for link in self._links:
-            if (found := await link.find(user_id, backend, config)) is not None:
+        for place in self._links:
+            if link not in {None, place.link}:
+                continue
+            if (found := await place.find(user_id, backend, config)) is not None:
+                if isinstance(place, NotesUse):
+                    await place.used(user_id, backend)
                 return found
+        if link is not None:
+            raise AuthRequiredError(f"the credential {link} of the backend {backend!r} is gone", backend=backend)
         ways = "; or ".join(link.hint(backend) for link in reversed(self._links))
         raise AuthRequiredError(
             f"no credential for the backend {backend!r}: {ways or 'no place to look for one is set up'}",
@@ -39,7 +45,13 @@ class CredentialChain:
         reports: list[dict[str, Any]] = []
         winner: str | None = None
         for link in self._links:
-            found = await link.find(user_id, backend, config)
+            try:
+                found = await link.find(user_id, backend, config)
+            except PodmentorError as error:
+                effect = f"but {winner} comes first" if winner else "and no other is used in its place"
+                reports.append({"link": link.link, "chosen": False, "reason": f"{error.message} ({effect})"})
+                winner = winner or link.link
+                continue
             if found is None:
                 reason = f"nothing found; to use it: {link.hint(backend)}"
             elif winner is not None:

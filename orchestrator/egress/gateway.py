@@ -190,7 +190,7 @@ class RunGateway:
         if answer.content_length is not None:
             out.content_length = answer.content_length
         plain = answer.headers.get("Content-Encoding", "identity").strip().lower() == "identity"
-        scrubber = Scrubber(grant.api_key.encode()) if plain else None
+        scrubber = Scrubber(grant.api_key.encode()) if plain and grant.api_key is not None else None
         await out.prepare(request)
         try:
             async for chunk in answer.content.iter_any():

@@ -1,7 +1,8 @@
 """Decides on one request at a run's gateway: pass it on, answer it here, or refuse it.
 
 Pure.  Three promises hold whatever the request says: a ``Forward`` goes to the route's upstream and below one of its
-prefixes; it carries no credential but the real key; the run's token does not leave.
+prefixes; it carries no credential but the real key; the run's token does not leave.  With a grant that has no key
+(pass-through) there is no token, and the second promise reads: no credential but the one in the route's own headers.
 """
 
 from __future__ import annotations
@@ -87,12 +88,16 @@ def decide(*, method: str, target: str, headers: Headers, grant: GatewayGrant) -
     path, _, query = target.partition("?")
     if path == "/" and method in {"GET", "HEAD"}:
         return Local()
-    token, key_headers = _check_token(headers, grant)
-    if token is None:
-        return Refuse(401, "token_refused", "the request does not carry the token of this run")
+    token: str | None = None
+    if grant.api_key is None:
+        key_headers = [(name, value) for name, value in headers if name.lower() in grant.route.key_headers]
+    else:
+        token, key_headers = _check_token(headers, grant.token_sha256, grant.api_key, grant.route.key_headers)
+        if token is None:
+            return Refuse(401, "token_refused", "the request does not carry the token of this run")
     if (refusal := _check_path(path, grant.route.path_prefixes)) is not None:
         return refusal
-    if token in path or token in unquote(path):
+    if token is not None and (token in path or token in unquote(path)):
         return Refuse(403, "target_refused", "the token does not belong into the path")
     query = _clean_query(query, token)
     url = f"{grant.route.upstream}{path}?{query}" if query else f"{grant.route.upstream}{path}"
@@ -118,19 +123,21 @@ def _encodable(value: str) -> bool:
     return True
 
 
-def _check_token(headers: Headers, grant: GatewayGrant) -> tuple[str | None, list[tuple[str, str]]]:
+def _check_token(
+    headers: Headers, token_sha256: str, api_key: str, wanted: Iterable[str]
+) -> tuple[str | None, list[tuple[str, str]]]:
     """The run's token if a key header has it, and such headers with the real key instead; wrong ones are left out."""
     token: str | None = None
     replaced: dict[str, str] = {}
     for name, value in headers:
         lower = name.lower()
-        if lower not in grant.route.key_headers:
+        if lower not in wanted:
             continue
         scheme, presented = _split_scheme(lower, value)
         digest = hashlib.sha256(presented.encode()).hexdigest()
-        if presented and hmac.compare_digest(digest, grant.token_sha256.lower()):
+        if presented and hmac.compare_digest(digest, token_sha256.lower()):
             token = presented
-            replaced[lower] = f"{scheme}{grant.api_key}"
+            replaced[lower] = f"{scheme}{api_key}"
     return token, list(replaced.items())
 
 
@@ -160,21 +167,25 @@ def _check_path(path: str, prefixes: Iterable[str]) -> Refuse | None:
     return Refuse(404, "path_refused", "this path is not part of the API that the run may use")
 
 
-def _clean_query(query: str, token: str) -> str:
+def _clean_query(query: str, token: str | None) -> str:
     """The query without parameters that are, or carry, a credential; all else is left byte for byte."""
     query = query.partition("#")[0]
     kept: list[str] = []
     for group in query.split("&"):
         # Some servers split at ";" too, so a name is looked for behind either.
         names = {unquote_plus(part.partition("=")[0]).strip().lower() for part in group.split(";")}
-        if names.isdisjoint(CREDENTIAL_PARAMETERS) and token not in group and token not in unquote_plus(group):
+        if names.isdisjoint(CREDENTIAL_PARAMETERS) and not _spells(token, group):
             kept.append(group)
     cleaned = "&".join(kept)
     # What stood apart could spell the token once the piece between is gone, so nothing is kept then.
-    return "" if token in cleaned or token in unquote_plus(cleaned) else cleaned
+    return "" if _spells(token, cleaned) else cleaned
 
 
-def _clean_headers(headers: Headers, token: str) -> list[tuple[str, str]]:
+def _spells(token: str | None, text: str) -> bool:
+    return token is not None and (token in text or token in unquote_plus(text))
+
+
+def _clean_headers(headers: Headers, token: str | None) -> list[tuple[str, str]]:
     """The headers that go on, without credentials, hop-by-hop ones and those that the client named as such."""
     named = {
         part.strip().lower() for name, value in headers if name.lower() == "connection" for part in value.split(",")
@@ -185,6 +196,5 @@ def _clean_headers(headers: Headers, token: str) -> list[tuple[str, str]]:
         if (lower := name.lower()) not in DROPPED_HEADERS
         and lower not in named
         and not lower.startswith(DROPPED_PREFIXES)
-        and token not in value
-        and token not in name
+        and (token is None or (token not in value and token not in name))
     ]

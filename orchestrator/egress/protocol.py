@@ -99,7 +99,7 @@ def grant_from_wire(value: object) -> GatewayGrant:
                 key_headers=tuple(route["key_headers"]),
                 path_prefixes=tuple(str(prefix) for prefix in route["path_prefixes"]),
             ),
-            api_key=str(fields["api_key"]),
+            api_key=None if fields["api_key"] is None else str(fields["api_key"]),
             expires_at=float(fields["expires_at"]),
         )
     except (KeyError, TypeError, ValueError):
@@ -119,7 +119,7 @@ def check_grant(grant: GatewayGrant) -> None:
         raise InvalidRequestError(f"socket_path must be absolute and at most {SOCKET_PATH_MAX} bytes long")
     if _SHA256.fullmatch(grant.token_sha256) is None:
         raise InvalidRequestError("token_sha256 is not a SHA-256 in lower-case hex")
-    if _KEY.fullmatch(grant.api_key) is None:
+    if grant.api_key is not None and _KEY.fullmatch(grant.api_key) is None:
         raise InvalidRequestError("api_key is empty or has characters that may not stand in a header")
     if not grant.route.key_headers or not _HEADERS.issuperset(grant.route.key_headers):
         raise InvalidRequestError(f"key_headers must be among {', '.join(sorted(_HEADERS))}")

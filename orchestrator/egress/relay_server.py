@@ -48,7 +48,7 @@ class RelayServer:
 
     def keys(self) -> list[str]:
         """Every real key that is held now, for the log to leave out."""
-        return [gateway.grant.api_key for gateway in self._gateways.values()]
+        return [key for gateway in self._gateways.values() if (key := gateway.grant.api_key) is not None]
 
     def stop(self) -> None:
         """End soon."""

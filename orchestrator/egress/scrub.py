@@ -40,15 +40,17 @@ class Scrubber:
         return 0
 
 
-def clean_response_headers(headers: Mapping[str, str], dropped: frozenset[str], secret: str) -> list[tuple[str, str]]:
-    """The provider's headers that a client may see: none that is ``dropped``, has the secret, or cannot be sent on."""
+def clean_response_headers(
+    headers: Mapping[str, str], dropped: frozenset[str], secret: str | None
+) -> list[tuple[str, str]]:
+    """The provider's headers that a client may see: none that is ``dropped``, has the secret (None: there is none to
+    keep from the client), or cannot be sent on."""
     named = {part.strip().lower() for name, value in headers.items() if name.lower() == "connection"
              for part in value.split(",")}  # fmt: skip
     return [
         (name, value)
         for name, value in headers.items()
         if name.lower() not in dropped | named
-        and secret not in value
-        and secret.lower() not in name.lower()
+        and (secret is None or (secret not in value and secret.lower() not in name.lower()))
         and value.isprintable()
     ]

@@ -12,6 +12,8 @@ from orchestrator.podman.spec import AGENT_GID, AGENT_UID
 from orchestrator.podman.state import ContainerState, found_sandbox, image_ref
 from orchestrator.podman.transport import object_body
 
+_TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+
 
 async def container_state(client: LibpodClient, container_id: str) -> ContainerState:
     """Raises SandboxGoneError; a service that does not answer is given some time to come back."""
@@ -54,13 +56,17 @@ async def sandboxes(client: LibpodClient, label: str) -> list[FoundSandbox]:
     return [found_sandbox(row, run=LABEL_RUN, sandbox=LABEL_SANDBOX) for row in rows]
 
 
-async def current_image(client: LibpodClient, backend: str) -> ImageRef:
-    """The image that the tag ``current`` of a backend points at.  Raises ImageMissingError."""
+async def backend_image(client: LibpodClient, backend: str, *, tag: str = "current") -> ImageRef:
+    """The image that a tag of a backend points at.  Raises ImageMissingError."""
     if not re.fullmatch(PLAIN_NAME, backend):
         raise ImageMissingError(f"there is no image for {backend!r}: that is not the name of a backend")
+    if not re.fullmatch(_TAG, tag):
+        raise ImageMissingError(f"{tag!r} is not the tag of an image")
     missing = f"there is no image for {backend}: run `podmentor images build {backend}`"
+    if tag != "current":
+        missing = f"{backend} has no image with the tag {tag}: podmentor images list shows those that there are"
     try:
-        reply = await client.call("GET", f"/images/{IMAGE_REPOSITORY}/{backend}:current/json")
+        reply = await client.call("GET", f"/images/{IMAGE_REPOSITORY}/{backend}:{tag}/json")
     except ImageMissingError:
         raise ImageMissingError(missing, backend=backend) from None
     found = image_ref(object_body(reply, "the image"), backend)

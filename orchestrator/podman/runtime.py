@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import signal as signals
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -59,16 +59,18 @@ class PodmanRuntime(Runtime):
         instance: str,
         oci_runtime: str | None,
         owned_roots: Sequence[Path] = (),
+        image_tags: Mapping[str, str] | None = None,
         service_env: dict[str, str] | None = None,
         user_socket: Path | None = None,
         retry_wait: wait_base | None = None,
     ) -> None:
-        """``owned_roots``: where ``delete_tree`` may remove.  ``service_env``: Podman's environment (see
-        ``environment.podman_environment``); None hands ours on.  ``user_socket``: None looks in XDG_RUNTIME_DIR.
-        """
+        """``owned_roots``: where ``delete_tree`` may remove.  ``image_tags``: for these backends the image with this
+        tag, not the current one.  ``service_env``: Podman's environment (see ``environment.podman_environment``);
+        None hands ours on.  ``user_socket``: None looks in XDG_RUNTIME_DIR."""
         self._config = config
         self._instance = instance
         self._roots = tuple(owned_roots)
+        self._tags = dict(image_tags or {})
         self._env = service_env
         self._oci_runtime = oci_runtime
         self._work = Unbroken(slots=config.start_concurrency)
@@ -248,7 +250,7 @@ class PodmanRuntime(Runtime):
 
     async def image(self, backend: str) -> ImageRef:
         """The image that ``current`` points at.  Raises ImageMissingError with the command that builds it."""
-        return await queries.current_image(self._client, backend)
+        return await queries.backend_image(self._client, backend, tag=self._tags.get(backend, "current"))
 
     async def _state(self, container_id: str) -> ContainerState:
         return await queries.container_state(self._client, container_id)

@@ -73,7 +73,9 @@ def create_payload(spec: SandboxSpec, *, host: HostFacts) -> dict[str, Any]:
             LABEL_SANDBOX: spec.sandbox_id,
             LABEL_BACKEND: spec.backend,
         },
-        "log_configuration": {"driver": "k8s-file", "path": str(spec.log_path), "size": LOG_SIZE},
+        "log_configuration": {"driver": "none"}
+        if spec.interactive
+        else {"driver": "k8s-file", "path": str(spec.log_path), "size": LOG_SIZE},
         "restart_policy": "no",
         "healthconfig": {"Test": ["NONE"]},  # a health check of the image would run beside the agent
         "sdnotifyMode": "ignore",
@@ -91,8 +93,8 @@ def _process(spec: SandboxSpec) -> dict[str, Any]:
         "env_host": False,
         "httpproxy": False,
         "work_dir": WORKSPACE_DIR,
-        "terminal": False,
-        "stdin": False,
+        "terminal": spec.interactive,
+        "stdin": spec.interactive,
         "init": True,
         "systemd": "false",
         "stop_timeout": STOP_TIMEOUT,

@@ -17,7 +17,11 @@ from orchestrator.errors import StorageError
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+MIGRATIONS = {
+    1: "ALTER TABLE runs ADD COLUMN credential_link TEXT;",
+}
+"""From each version to the next one."""
 
 SCHEMA = """
 CREATE TABLE subagents (
@@ -67,7 +71,8 @@ CREATE TABLE runs (
   idempotency_key TEXT,
   request_sha256 TEXT NOT NULL,
   token_sha256 TEXT,
-  cancel_requested INTEGER NOT NULL DEFAULT 0
+  cancel_requested INTEGER NOT NULL DEFAULT 0,
+  credential_link TEXT
 );
 CREATE UNIQUE INDEX runs_idempotency ON runs (user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX runs_subagent ON runs (subagent_id);
@@ -134,6 +139,8 @@ class Database:
             )
         if version == 0:
             connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        for step in range(version or SCHEMA_VERSION, SCHEMA_VERSION):
+            connection.executescript(f"BEGIN; {MIGRATIONS[step]} PRAGMA user_version={step + 1}; COMMIT;")
         self._connection = connection
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:

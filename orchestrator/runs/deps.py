@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.accounts import SubscriptionHomes
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.audit import Audit
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.gateway import Relay
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.workspace import Workspaces
-from orchestrator.runs.audit import AuditLog
 from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
 from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.store import Store
+
+SeenLookup: TypeAlias = Callable[[str, str], Mapping[str, Any] | None]
+"""What the bench saw of a backend in a CLI version; None when it has not been tried.  May block."""
+
+
+def _nothing_seen(backend: str, cli_version: str) -> None:
+    del backend, cli_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +43,6 @@ class Deps:
     processes: ProcessTable
     workspaces: Workspaces
     credentials: Credentialing
-
-    @property
-    def audit(self) -> AuditLog:
-        """What was done with changes."""
-        return AuditLog(self.paths.audit_log)
+    homes: SubscriptionHomes
+    audit: Audit
+    seen: SeenLookup = _nothing_seen

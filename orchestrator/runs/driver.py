@@ -12,11 +12,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
+from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.runs import RunState
 from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSandbox
-from orchestrator.errors import PodmentorError, SandboxGoneError
+from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxGoneError
 from orchestrator.events import Completed, Error, ErrorReason, Status, TerminalEvent
 from orchestrator.runs import launch as launching
+from orchestrator.runs.advice import about_subscription
 from orchestrator.runs.clock import now
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
@@ -24,8 +26,10 @@ from orchestrator.runs.journal import Entry, clean, to_json
 from orchestrator.runs.limits_watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
+from orchestrator.runs.reviews import take_down
 from orchestrator.runs.state import advance, outcome_of
 from orchestrator.runs.store import StoredRun
+from orchestrator.runs.ways import route_of
 from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -39,18 +43,25 @@ DRAIN_SECONDS = 900.0
 TEARDOWN_SECONDS = 30.0
 
 INTERNAL = Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
-_REASONS: dict[str, ErrorReason] = {"auth_required": "auth_required", "image_missing": "image_missing"}
+_REASONS: dict[str, ErrorReason] = {
+    "auth_required": "auth_required",
+    "secret_unreadable": "auth_required",
+    "vault_unavailable": "auth_required",
+    "image_missing": "image_missing",
+}
 
 
 class RunDriver:
     """Drives one run."""
 
-    def __init__(self, run: StoredRun, deps: Deps) -> None:
+    def __init__(self, run: StoredRun, deps: Deps, account: HomeKey | None = None) -> None:
+        """``account``: the subscription that the run may use (or uses, when it is taken over)."""
         self._run = run
+        self._account = account
         self._deps = deps
         self._id = run.record.run_id
         self._tasks = TaskOwner(f"run {self._id[:8]}")
-        self._decoder = LogDecoder(deps.adapters[run.record.backend].parser())
+        self._decoder = LogDecoder(deps.adapters[run.record.backend].parser_for(run.resumed))
         self._watch = LimitsWatch(run.record, self._decoder)
         self._pump = Pump(
             run_id=self._id, decoder=self._decoder, journal=deps.journal,
@@ -97,7 +108,8 @@ class RunDriver:
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
-        task = self._tasks.spawn(launching.launch(self._run, self._deps), name="launch", awaited=True)
+        launch = launching.launch(self._run, self._deps, self._account)
+        task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
         if not task.done():
             task.cancel()
@@ -116,9 +128,7 @@ class RunDriver:
             self.cancel()
         if self._run.token_sha256 is not None:
             try:
-                record = self._run.record
-                credential = await self._deps.credentials.resolve(user_id=record.user_id, backend=record.backend)
-                await launching.grant(self._run, self._deps, credential, self._run.token_sha256)
+                await self._grant_again(self._run.token_sha256)
             except PodmentorError as error:
                 log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)
         self._exit = SandboxExit(exit_code=None)
@@ -135,6 +145,20 @@ class RunDriver:
         tail = self._deps.watcher.tail(log_path, offset=0)
         await self._drain(tail, self._tasks.spawn(self._pump.run(tail), name="pump", awaited=True))
         return None
+
+    async def _grant_again(self, token_sha256: str) -> None:
+        record, deps = self._run.record, self._deps
+        api_key: str | None = None
+        if self._account is None:
+            credential = await launching.credential_of(self._run, deps, link=record.credential_link)
+            if (api_key := credential.api_key) is None:
+                raise AuthRequiredError("it has lost its account")
+        route = route_of(
+            deps.adapters[record.backend], subscription=self._account is not None, tier=record.tier,
+            base_url=deps.config.external_agent.backends[record.backend].base_url,
+        )  # fmt: skip
+        if route is not None:
+            await launching.grant(self._run, deps, route, api_key, token_sha256)
 
     async def _supervise(self, sandbox: StartedSandbox) -> None:
         """Until the sandbox has ended and its log is in the journal."""
@@ -190,6 +214,8 @@ class RunDriver:
             entries, last = [], Entry(now(), "orchestrator", said or INTERNAL)
         if not isinstance(said, Completed) and (verdict := failure or self._verdict(said)) is not None:
             last = Entry(now(), "orchestrator", self._with_agents_word(verdict, last.event))
+        if self._account is not None and isinstance(last.event, Error) and self._id in await self._deps.homes.leases():
+            last = Entry(last.ts, last.source, about_subscription(last.event, self._account))
         await self._teardown()
         if self._pump.session_id is not None and self._pump.conversed:
             await self._deps.store.set_session(self._run.record.subagent_id, self._pump.session_id)
@@ -239,13 +265,14 @@ class RunDriver:
         return columns
 
     async def _teardown(self) -> None:
-        """Container, gateway, control directory, record: each is tried, whatever became of the others; a failure is
-        logged and left to the sweep at the next start."""
+        """Container, gateway, control directory, record, account: each is tried, whatever became of the others; a
+        failure is logged and left to the sweep at the next start."""
         for what, step in (
             ("container", self._remove_container),
             ("gateway", lambda: self._deps.relay.revoke(self._id)),
             ("control directory", lambda: self._deps.workspaces.remove_control_dir(self._id)),
-            ("record of the changes", self._take_down),
+            ("record of the changes", lambda: take_down(self._run, self._deps)),
+            ("account", self._leave_account),
         ):
             try:
                 async with asyncio.timeout(TEARDOWN_SECONDS):
@@ -253,14 +280,9 @@ class RunDriver:
             except (PodmentorError, TimeoutError, OSError):
                 log.exception("run %s: the %s could not be seen to", self._id, what)
 
-    async def _take_down(self) -> None:
-        """What the repo has where the agent changed something: the container is gone, and the next run not begun."""
-        run, workspaces = self._run, self._deps.workspaces
-        if run.record.started_at is not None:
-            mount = workspaces.mount_of(
-                subagent_id=run.record.subagent_id, source=run.source_path, mode=run.record.workspace
-            )
-            await workspaces.run_ended(mount, run_id=self._id, began_at=run.record.started_at)
+    async def _leave_account(self) -> None:
+        if restored := await self._deps.homes.leave(self._id):
+            log.warning("run %s had left its account's login broken; put back: %s", self._id, ", ".join(restored))
 
     async def _remove_container(self) -> None:
         found = [self._container_id] if self._container_id else []

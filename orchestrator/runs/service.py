@@ -8,42 +8,34 @@ import json
 import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.contract.adapter import BackendInfo
-from orchestrator.contract.changes import (
-    EVERYTHING,
-    ApplyRequest,
-    ApplyResult,
-    ChangeSelection,
-    CommitInfo,
-    CommitsForm,
-    FileChange,
-)
-from orchestrator.contract.gc import GcRequest, GcResult
 from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
-from orchestrator.contract.sandbox import WorkspaceMount
-from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
+from orchestrator.contract.types import AuthStatus
+from orchestrator.errors import ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
 from orchestrator.events import EventRecord
 from orchestrator.runs.backends import describe
 from orchestrator.runs.deps import Deps
-from orchestrator.runs.gc import Collector
 from orchestrator.runs.limits import resolve_limits
+from orchestrator.runs.probe import Prober
+from orchestrator.runs.reviews import Reviewing
 from orchestrator.runs.store import NewRun, StoredRun
 from orchestrator.runs.supervisor import Supervisor
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
-class Runs:
+class Runs(Reviewing):
     """See ``orchestrator.contract.runs.RunService`` for what each method promises."""
 
     def __init__(self, deps: Deps, supervisor: Supervisor) -> None:
-        self._deps = deps
+        super().__init__(deps)
         self._supervisor = supervisor
+        self._prober = Prober(deps)
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run."""
@@ -174,108 +166,15 @@ class Runs:
                 return found
         raise NotFoundError(f"there is no subagent {subagent_id}")
 
-    async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
-        """Remove a conversation with everything that belongs to it."""
-        async with self._idle(subagent_id, user_id) as found:
-            await self._deps.workspaces.discard(subagent_id)
-            for run_id in found.run_ids:
-                await self._deps.runtime.delete_tree(self._deps.paths.run_dir(run_id))
-            await self._deps.store.delete_subagent(subagent_id)
-
-    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
-        """Make room."""
-        if user_id is not None:
-            raise ForbiddenError("only an admin or the local owner may remove what is old")
-        result = await Collector(self._deps, lambda found: self.delete_subagent(found, user_id=None)).collect(request)
-        if result.removed and not request.dry_run:
-            await self._deps.audit.append(
-                "gc", removed=[[item.kind, item.id] for item in result.removed], unapplied=request.unapplied
-            )
-        return result
-
-    async def changes(
-        self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
-    ) -> list[FileChange]:
-        """What the conversation has changed."""
-        mount = await self._mount(subagent_id, user_id)
-        return await self._deps.workspaces.list_changes(mount, selection)
-
-    async def patch(self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING) -> bytes:
-        """The same as a patch."""
-        mount = await self._mount(subagent_id, user_id)
-        return await self._deps.workspaces.unified_patch(mount, selection)
-
-    async def commits(self, subagent_id: str, *, user_id: str | None) -> list[CommitInfo]:
-        """The agent's own commits."""
-        mount = await self._mount(subagent_id, user_id)
-        return await self._deps.workspaces.list_commits(mount)
-
-    async def commits_file(self, subagent_id: str, *, user_id: str | None, form: CommitsForm) -> bytes:
-        """The same as a file."""
-        mount = await self._mount(subagent_id, user_id)
-        return await self._deps.workspaces.export_commits(mount, form)
-
-    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
-        """Bring changes into the repo."""
-        mount = await self._mount(subagent_id, user_id)
-        async with self._idle(subagent_id, user_id) as found:
-            result = await self._deps.workspaces.apply(mount, request, began_at=found.created_at, author=found.backend)
-            if result.applied:
-                await self._deps.audit.append(
-                    "applied", subagent_id=subagent_id, user_id=user_id or found.user_id, repo=str(mount.source),
-                    branch=result.branch, commit=result.commit, on_conflict=request.on_conflict,
-                    files=[one.path for one in result.files if one.outcome in {"applied", "merged"}],
-                )  # fmt: skip
-        return result
-
-    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
-        """Drop changes."""
-        mount = await self._mount(subagent_id, user_id)
-        async with self._idle(subagent_id, user_id) as found:
-            dropped = await self._deps.workspaces.discard_changes(mount, paths)
-            await self._deps.audit.append(
-                "discarded", subagent_id=subagent_id, user_id=user_id or found.user_id, files=dropped, all=not paths
-            )
-        return dropped
-
-    async def changes_of_run(self, run_id: str, *, user_id: str | None) -> dict[str, str]:
-        """What one run changed."""
-        run = await self._own(run_id, user_id)
-        mount = await self._mount(run.record.subagent_id, user_id)
-        return await self._deps.workspaces.changes_of_run(mount, run_id)
-
-    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
-        """Take the workspace back."""
-        mount = await self._mount(subagent_id, user_id)
-        async with self._idle(subagent_id, user_id) as found:
-            if run_id not in found.run_ids:
-                raise NotFoundError(f"subagent {subagent_id} has no run {run_id}")
-            await self._deps.workspaces.rollback(mount, run_id)
-            await self._deps.audit.append(
-                "rolled_back", subagent_id=subagent_id, user_id=user_id or found.user_id, run_id=run_id
-            )
-
-    @asynccontextmanager
-    async def _idle(self, subagent_id: str, user_id: str | None) -> AsyncIterator[SubagentRecord]:
-        """Inside the block no run of the conversation is under way, and none can begin."""
-        async with self._deps.workspaces.exclusive(subagent_id):
-            found = await self.get_subagent(subagent_id, user_id=user_id)
-            if found.busy:
-                raise ConflictError(
-                    f"subagent {subagent_id} has a run that is not finished; wait for its end, or cancel it"
-                )
-            yield found
-
-    async def _mount(self, subagent_id: str, user_id: str | None) -> WorkspaceMount:
-        found = await self.get_subagent(subagent_id, user_id=user_id)
-        source = await self._deps.store.source_of(subagent_id)
-        return self._deps.workspaces.mount_of(subagent_id=subagent_id, source=source, mode=found.workspace)
-
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """The enabled backends."""
         return [
             await describe(adapter, self._deps, user_id=user_id or "local") for adapter in self._deps.adapters.values()
         ]
+
+    async def probe(self, backend: str, *, user_id: str) -> AuthStatus:
+        """Ask the CLI itself."""
+        return await self._prober.probe(backend, user_id=user_id)
 
     def readiness(self) -> Mapping[str, Any]:
         """Whether runs are taken, and how many there are."""

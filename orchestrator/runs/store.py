@@ -9,17 +9,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.contract.adapter import Resumed
 from orchestrator.contract.runs import RunFilter, RunRecord, SubagentRecord, WorkspaceMode
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.events import Tokens
 from orchestrator.runs.clock import now
 from orchestrator.runs.database import Database
 from orchestrator.runs.journal import to_json
 
 _RUN = (
     "SELECT runs.*, subagents.repo, subagents.source_path, subagents.workspace, subagents.backend_session_id,"
-    " sandboxes.image_id, sandboxes.container_id FROM runs JOIN subagents USING (subagent_id)"
+    " sandboxes.image_id, sandboxes.container_id, {earlier} AS earlier FROM runs JOIN subagents USING (subagent_id)"
     " LEFT JOIN sandboxes USING (sandbox_id)"
+)
+_LISTED = _RUN.format(earlier="'[]'")
+_DRIVEN = _RUN.format(
+    earlier="(SELECT json_group_array(json_extract(before.usage, '$.tokens')) FROM runs AS before"
+    " WHERE before.subagent_id = runs.subagent_id AND before.number < runs.number)"
 )
 
 
@@ -33,6 +40,15 @@ class StoredRun:
     container_id: str | None
     token_sha256: str | None
     cancel_requested: bool
+    earlier: Tokens
+    """What the subagent's earlier runs have used together; known where the run is to be driven, not in a list."""
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """The conversation that it continues."""
+        if self.backend_session_id is None:
+            return None
+        return Resumed(session_id=self.backend_session_id, tokens=self.earlier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +125,7 @@ class Store:
         """One run.  Raises NotFoundError."""
 
         def work(connection: sqlite3.Connection) -> StoredRun:
-            row = connection.execute(f"{_RUN} WHERE run_id = ?", (run_id,)).fetchone()
+            row = connection.execute(f"{_DRIVEN} WHERE run_id = ?", (run_id,)).fetchone()
             if row is None:
                 raise NotFoundError(f"there is no run {run_id}")
             return _stored(row)
@@ -120,7 +136,7 @@ class Store:
         """All runs that have not ended, in the order in which they were accepted."""
         return await self._database.call(
             lambda connection: [
-                _stored(row) for row in connection.execute(f"{_RUN} WHERE state != 'finished' ORDER BY number")
+                _stored(row) for row in connection.execute(f"{_DRIVEN} WHERE state != 'finished' ORDER BY number")
             ]
         )
 
@@ -137,7 +153,7 @@ class Store:
         if wanted.before is not None:
             conditions.append("number < (SELECT number FROM runs WHERE run_id = ?)")
             values.append(wanted.before)
-        query = f"{_RUN} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
+        query = f"{_LISTED} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
         return await self._database.call(
             lambda connection: [_stored(row).record for row in connection.execute(query, (*values, wanted.limit))]
         )
@@ -150,7 +166,7 @@ class Store:
 
     async def put_sandbox(
         self, run_id: str, *, sandbox_id: str, subagent_id: str, image_id: str, log_path: Path, cli_version: str,
-        token_sha256: str, memory_enforcement: str,
+        token_sha256: str, memory_enforcement: str, credential_link: str,
     ) -> None:  # fmt: skip
         """Record the sandbox of a run before it is made, so that a crash leaves nothing that nobody knows of."""
 
@@ -161,9 +177,9 @@ class Store:
                 (sandbox_id, subagent_id, image_id, str(log_path), now()),
             )
             connection.execute(
-                "UPDATE runs SET sandbox_id = ?, cli_version = ?, token_sha256 = ?, memory_enforcement = ?"
-                " WHERE run_id = ?",
-                (sandbox_id, cli_version, token_sha256, memory_enforcement, run_id),
+                "UPDATE runs SET sandbox_id = ?, cli_version = ?, token_sha256 = ?, memory_enforcement = ?,"
+                " credential_link = ? WHERE run_id = ?",
+                (sandbox_id, cli_version, token_sha256, memory_enforcement, credential_link, run_id),
             )
 
         await self._database.call(work)
@@ -248,7 +264,8 @@ def _stored(row: sqlite3.Row) -> StoredRun:
         repo=row["repo"], workspace=row["workspace"], limits=ResourceLimits(**json.loads(row["limits"])),
         memory_enforcement=row["memory_enforcement"], usage=json.loads(row["usage"]), final_text=row["final_text"],
         error=json.loads(row["error"]) if row["error"] else None, exit_code=row["exit_code"],
-        cli_version=row["cli_version"], image_id=row["image_id"], metadata=json.loads(row["metadata"]),
+        cli_version=row["cli_version"], credential_link=row["credential_link"],
+        image_id=row["image_id"], metadata=json.loads(row["metadata"]),
         queue_position=None, last_seq=row["last_seq"], created_at=row["created_at"], started_at=row["started_at"],
         finished_at=row["finished_at"],
     )  # fmt: skip
@@ -259,4 +276,14 @@ def _stored(row: sqlite3.Row) -> StoredRun:
         container_id=row["container_id"],
         token_sha256=row["token_sha256"],
         cancel_requested=bool(row["cancel_requested"]),
+        earlier=_sum([counts for counts in json.loads(row["earlier"]) if counts]),
     )
+
+
+def _sum(usages: list[dict[str, int]]) -> Tokens:
+    """A count that no run has is not known; the others are sums."""
+    total: dict[str, int] = {"input": 0, "output": 0}
+    for counts in usages:
+        for name, count in counts.items():
+            total[name] = total.get(name, 0) + count
+    return Tokens(**total)

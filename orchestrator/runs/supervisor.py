@@ -6,14 +6,18 @@ import asyncio
 import logging
 from typing import Literal
 
+from orchestrator.contract.accounts import HomeKey
+from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import FoundSandbox
 from orchestrator.errors import PodmentorError, QueueFullError, ShuttingDownError
 from orchestrator.events import Error, Status
+from orchestrator.runs.aside import ASIDE
 from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
 from orchestrator.runs.journal import Entry, to_json
-from orchestrator.runs.line import Line, Waiting
+from orchestrator.runs.line import Claim, ClaimKind, Line, Waiting
+from orchestrator.runs.probe import Prober
 from orchestrator.runs.state import advance
 from orchestrator.runs.store import StoredRun
 from orchestrator.tasks import TaskOwner
@@ -32,8 +36,9 @@ class Supervisor:
         self._tasks = TaskOwner("supervisor")
         self._line = Line(max_concurrent=deps.config.runs.max_concurrent, on_admit=self._admit)
         self._drivers: dict[str, RunDriver] = {}
-        self._told: dict[str, int] = {}
+        self._told: dict[str, tuple[int, ClaimKind | None]] = {}
         self._accepting = False
+        self._let_go: frozenset[str] = frozenset()
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -41,27 +46,31 @@ class Supervisor:
         """Sweep what a crash left, take over what still runs, queue what waited."""
         deps = self._deps
         for subagent_id, how in (await deps.workspaces.recover()).items():
-            await deps.audit.append(f"apply_{how}", subagent_id=subagent_id, reason="it was interrupted by a crash")
+            await deps.audit.record(f"changes.{how}", subagent_id=subagent_id, reason="an apply was interrupted")
         boxes = {box.run_id: box for box in await deps.runtime.find()}
         runs = await deps.store.unfinished()
         unfinished = {run.record.run_id for run in runs}
         for run_id, box in boxes.items():
-            if run_id not in unfinished:
+            if run_id not in unfinished and not (run_id.startswith(ASIDE) and box.state == "running"):
                 log.info("removing the container of the finished run %s", run_id)
                 await deps.runtime.remove(box.container_id)
         for run_id in await deps.workspaces.stale_control_dirs(unfinished):
             await deps.workspaces.remove_control_dir(run_id)
+        await Prober(deps).sweep()
         for run_id in await deps.relay.granted() - unfinished:
             await deps.relay.revoke(run_id)
+        leases = await deps.homes.leases()
+        for run_id in leases.keys() - unfinished:
+            await deps.homes.leave(run_id)
         for run in reversed(runs):  # those that had been admitted go to the front again, in their order
-            await self._resume(run, boxes.get(run.record.run_id))
+            await self._resume(run, boxes.get(run.record.run_id), leases.get(run.record.run_id))
         self._accepting = True
         self._line.admit()
         self._tell_positions()
 
-    async def _resume(self, run: StoredRun, box: FoundSandbox | None) -> None:
+    async def _resume(self, run: StoredRun, box: FoundSandbox | None, account: HomeKey | None) -> None:
         record = run.record
-        entry = Waiting(record.run_id, record.subagent_id)
+        entry = Waiting(record.run_id, self._claims(record, account or await self._account(record)))
         if record.backend not in self._deps.adapters:
             await self._end_waiting(record.run_id, Error(
                 reason="sandbox_failed", message=f"The backend {record.backend} is no longer enabled."))  # fmt: skip
@@ -72,24 +81,45 @@ class Supervisor:
                 await self._end_waiting(record.run_id, Error(reason="cancelled", message="The run was cancelled."))
                 return
             if record.last_seq == 0:
-                await self._append_status(record.run_id, 0)
+                await self._append_status(record.run_id, 0, None)
             self._line.join(entry, first=True)
         elif box is not None and box.state in {"running", "exited"}:
-            self._take_over(run, entry, box)
+            self._take_over(run, account, box)
         elif record.state == "running":
-            self._take_over(run, entry, "gone")
+            self._take_over(run, account, "gone")
         else:  # it was being started: nothing of it has happened yet
             if box is not None:
                 await self._deps.runtime.remove(box.container_id)
+            await self._deps.homes.leave(record.run_id)
             await self._deps.store.update_run(record.run_id, state=advance(record.state, "requeued"))
             self._line.join(entry, first=True)
 
-    def _take_over(self, run: StoredRun, entry: Waiting, box: FoundSandbox | Literal["gone"]) -> None:
-        self._line.adopt(entry)
+    def _take_over(self, run: StoredRun, account: HomeKey | None, box: FoundSandbox | Literal["gone"]) -> None:
+        run_id = run.record.run_id
+        self._line.adopt(Waiting(run_id, self._claims(run.record, account)))
         self._quiet.clear()
-        driver = RunDriver(run, self._deps)
-        self._drivers[entry.run_id] = driver
-        self._tasks.spawn(self._drive(entry.run_id, driver, box), name=f"run {entry.run_id[:8]}")
+        driver = RunDriver(run, self._deps, account)
+        self._drivers[run_id] = driver
+        self._tasks.spawn(self._drive(run_id, driver, box), name=f"run {run_id[:8]}")
+
+    async def _account(self, record: RunRecord) -> HomeKey | None:
+        """The subscription that the run would use if it began now."""
+        backend = self._deps.config.external_agent.backends.get(record.backend)
+        if backend is None or backend.mode != "byo_subscription":
+            return None
+        key = HomeKey(record.user_id, record.backend)
+        try:
+            return key if await self._deps.homes.usable(key) is not None else None
+        except PodmentorError as error:  # the run itself will end with it
+            log.warning("the account of run %s cannot be used: %s", record.run_id, error.message)
+            return None
+
+    def _claims(self, record: RunRecord, account: HomeKey | None) -> tuple[Claim, ...]:
+        subagent = Claim("subagent", record.subagent_id)
+        if account is None:
+            return (subagent,)
+        capacity = self._deps.config.runs.max_concurrent_per_home
+        return (subagent, Claim("home", "/".join(account), capacity))
 
     def check_accepting(self) -> None:
         """Raises ShuttingDownError, QueueFullError."""
@@ -101,10 +131,11 @@ class Supervisor:
     async def enqueue(self, run: StoredRun) -> None:
         """Put a stored run into the line; its first event tells its place."""
         record = run.record
-        ahead = len(self._line.waiting)
-        self._told[record.run_id] = ahead
-        await self._append_status(record.run_id, ahead)
-        self._line.join(Waiting(record.run_id, record.subagent_id))
+        entry = Waiting(record.run_id, self._claims(record, await self._account(record)))
+        ahead, waits_for = len(self._line.waiting), self._line.waits_for(entry)
+        self._told[record.run_id] = (ahead, waits_for)
+        await self._append_status(record.run_id, ahead, waits_for)
+        self._line.join(entry)
         self._line.admit()
         self._tell_positions()
 
@@ -116,8 +147,13 @@ class Supervisor:
 
     async def _start(self, entry: Waiting) -> None:
         try:
+            record = (await self._deps.store.run(entry.run_id)).record
+            account = await self._account(record)  # it may have been connected, or removed, while the run waited
+            if not self._line.claim(entry.run_id, self._claims(record, account)):
+                self._waits_again()
+                return
             run = await self._deps.store.run(entry.run_id)
-            driver = RunDriver(run, self._deps)
+            driver = RunDriver(run, self._deps, account)
             self._drivers[entry.run_id] = driver
             if run.cancel_requested:
                 driver.cancel()
@@ -125,6 +161,11 @@ class Supervisor:
             self._left(entry.run_id)
             raise
         await self._drive(entry.run_id, driver, None)
+
+    def _waits_again(self) -> None:
+        self._tell_positions()
+        if not self._line.active:
+            self._quiet.set()
 
     async def _drive(self, run_id: str, driver: RunDriver, adopt: FoundSandbox | Literal["gone"] | None) -> None:
         try:
@@ -163,23 +204,43 @@ class Supervisor:
 
     def _tell_positions(self) -> None:
         """Journal the new places of those at the front."""
-        for entry in self._line.waiting[:POSITIONS_TOLD]:
-            place = self._line.position(entry.run_id)
-            if place is not None and self._told.get(entry.run_id) != place:
-                self._told[entry.run_id] = place
-                self._tasks.spawn(self._append_status(entry.run_id, place), name="position")
+        for place, entry in enumerate(self._line.waiting[:POSITIONS_TOLD]):
+            waits_for = self._line.waits_for(entry)
+            if self._told.get(entry.run_id) != (place, waits_for):
+                self._told[entry.run_id] = (place, waits_for)
+                self._tasks.spawn(self._append_status(entry.run_id, place, waits_for), name="position")
 
-    async def _append_status(self, run_id: str, ahead: int) -> None:
-        status = Status(phase="queued", info={"position": ahead})
+    async def _append_status(self, run_id: str, ahead: int, waits_for: ClaimKind | None) -> None:
+        info: dict[str, object] = {"position": ahead}
+        if waits_for is not None:
+            info["waiting_for"] = waits_for
+        status = Status(phase="queued", info=info)
         await self._deps.journal.append(run_id, [Entry(now(), "orchestrator", status)], when="queued")
 
     def position(self, run_id: str) -> int | None:
         """How many runs are ahead of a waiting one."""
         return self._line.position(run_id)
 
+    async def leftovers(self) -> list[str]:
+        """What is there without a run that it belongs to: containers, control directories, gateways.  Empty when all
+        is well; what is found is removed at the next start."""
+        deps = self._deps
+        runs = {run.record.run_id for run in await deps.store.unfinished()}
+        boxes = [box.run_id for box in await deps.runtime.find() if box.run_id not in runs]
+        return [
+            *(f"container of {run_id}" for run_id in boxes),
+            *(f"control directory of {run_id}" for run_id in await deps.workspaces.stale_control_dirs(runs)),
+            *(f"gateway of {run_id}" for run_id in sorted(await deps.relay.granted() - runs)),
+        ]
+
     def counts(self) -> dict[str, int]:
         """How many wait and run."""
         return {"queued": len(self._line.waiting), "running": len(self._line.active)}
+
+    @property
+    def let_go(self) -> frozenset[str]:
+        """The runs that ``stop`` left running for the next service: they still need their way to the provider."""
+        return self._let_go
 
     @property
     def accepting(self) -> bool:
@@ -192,4 +253,5 @@ class Supervisor:
         self._line.close()
         if drain:
             await self._quiet.wait()  # bounded: every admitted run has a wall clock
+        self._let_go = frozenset(self._line.active)
         await self._tasks.aclose(grace=10.0)

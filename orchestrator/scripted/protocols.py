@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.scripted import anthropic
+from orchestrator.scripted import anthropic, chat, gemini, responses
 from orchestrator.scripted.wire import KeyPlace, WireProtocol
 
-PROTOCOLS: Final[tuple[WireProtocol, ...]] = (anthropic,)
+PROTOCOLS: Final[tuple[WireProtocol, ...]] = (anthropic, responses, chat, gemini)
 """Paths that several of them know, such as the list of models, belong to the first."""
 
 KEYS: Final[tuple[KeyPlace, ...]] = ("x-api-key", "bearer", "x-goog-api-key", "?key")

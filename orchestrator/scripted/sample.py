@@ -6,12 +6,12 @@ from typing import Final
 
 SCRIPT: Final = "slug.sh"
 CHECK: Final = "check.sh"
-BUG: Final = "tr ' ' '_'"
-FIX: Final = "tr ' ' '-'"
+BUG: Final = "printf '%s\\n' \"$*\" | tr 'A-Z' 'a-z' | tr ' ' '_'"
+FIX: Final = "printf '%s\\n' \"$*\" | tr 'A-Z' 'a-z' | tr ' ' '-'"
 
 SAMPLE_FILES: Final[dict[str, str]] = {
     "README.md": "# slug\n\nTurns a title into a file name. `sh check.sh` tells whether it works.\n",
-    SCRIPT: f"#!/bin/sh\n# Words in lower case, joined by dashes.\nprintf '%s\\n' \"$*\" | tr 'A-Z' 'a-z' | {BUG}\n",
+    SCRIPT: f"#!/bin/sh\n# Words in lower case, joined by dashes.\n{BUG}\n",
     CHECK: """#!/bin/sh
 want=hello-container-world
 got=$(sh slug.sh Hello Container World)

@@ -56,6 +56,13 @@ def play(scenario: str, conversation: Conversation) -> Sequence[Step]:
     return steps
 
 
+def spoken(scenario: str) -> str:
+    """All the text of a scenario's first answer; empty for a name that is none."""
+    script = SCENARIOS.get(scenario)
+    steps = script(Conversation(prompts=("Hello.",))) if script is not None else ()
+    return "".join(step.text for step in steps if isinstance(step, Text))
+
+
 def _opening(script: Script) -> Sequence[Step]:
     return script(Conversation(prompts=("RUN: true",)))
 
@@ -166,5 +173,6 @@ SCENARIOS: Final[dict[str, Script]] = {
     "huge": _huge,
     "maxtok": _rounds([Text("An answer without an e"), Stop("max_tokens")]),
     "credit": _rounds([Fail(400, "Your credit balance is too low to access the API. Go to Plans & Billing.")]),
+    "badkey": _rounds([Fail(400, "API key not valid. Please pass a valid API key.")]),
     "busy": _rounds([Fail(429, retry_after=1)]),
 }

@@ -28,7 +28,8 @@ class Thinking:
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """Ask the CLI to run a tool.  Arguments: shell {command}, read {path}, write {path, content}, edit {path, old,
-    new}, agent {prompt}; paths are relative to the CLI's working directory."""
+    new} (whole lines, as some CLIs only know patches), agent {prompt}; paths are relative to the CLI's working
+    directory."""
 
     tool: ToolKind
     args: dict[str, Any] = field(default_factory=dict)

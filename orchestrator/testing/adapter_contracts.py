@@ -42,8 +42,9 @@ def _argv(adapter: Subject) -> None:
 def _resume(adapter: Subject) -> None:
     if not adapter.supports_resume:
         return
-    argv = adapter.build_argv(prompt=PROMPT, session_id=SESSION, cwd=Path("/workspace"))
-    assert any(SESSION in word for word in argv), "the session id is not on the command line"
+    session = getattr(adapter, "session_example", SESSION)  # an adapter may take only ids of its CLI's own form
+    argv = adapter.build_argv(prompt=PROMPT, session_id=session, cwd=Path("/workspace"))
+    assert any(session in word for word in argv), "the session id is not on the command line"
     try:
         argv = adapter.build_argv(prompt=PROMPT, session_id="--version", cwd=Path("/workspace"))
     except PodmentorError:
@@ -72,7 +73,8 @@ def _gateway(adapter: Subject) -> None:
     if adapter.gateway is None:
         return
     url = "http://127.0.0.1:18080"
-    assert any(url in value for value in adapter.gateway_env(url).values()), "gateway_env does not name the gateway"
+    named = [*adapter.gateway_env(url).values(), *adapter.gateway_argv(url)]
+    assert any(url in value for value in named), "neither gateway_env nor gateway_argv names the gateway"
     assert adapter.gateway.upstream.startswith("https://"), "the provider is not reached by https"
     assert not adapter.gateway.upstream.endswith("/"), "upstream ends with a slash"
     assert adapter.gateway.key_headers, "no header holds the key"

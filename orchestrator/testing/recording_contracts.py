@@ -77,7 +77,9 @@ def _truncated(adapter: Subject, recording: Recording) -> None:
             short = Recording(name=recording.name, stdout=b"".join(lines[:count]), exit_code=code)
             events = play(adapter, short)
             one_terminal(events, f"{count} lines, exit code {code}")
-            assert events[:-1] == whole[: len(events) - 1], f"{count} lines give other events than the whole has first"
+            if adapter.supports_stream_json:  # else nothing is told before the end, and half a text is another text
+                said = f"{count} lines give other events than the whole has first"
+                assert events[:-1] == whole[: len(events) - 1], said
 
 
 @RECORDING_CONTRACTS("C07", "invalid UTF-8 anywhere is survived")

@@ -25,7 +25,7 @@ OPTIONAL: dict[str, Members] = {
     "completed": {"stop_reason": _TEXT, "cost_usd": _NUMBER, "turns": _COUNT},
 }
 PHASES: dict[str, Members] = {
-    "retrying": {"attempt": _COUNT, "delay_ms": _COUNT, "cause": _TEXT},
+    "retrying": {"attempt": _COUNT, "cause": _TEXT},
     "limit_warning": {},
     "mcp_unavailable": {},
     "unparsed": {"line": _COUNT, "raw": _TEXT},

@@ -96,10 +96,20 @@ class FakeApi:
     subagents: list[dict[str, Any]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     conflicts: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    chosen: list[dict[str, Any]] = field(default_factory=list)
     """Parameters of the questions for changes."""
     keys: list[str | None] = field(default_factory=list)
     resumed_from: list[str | None] = field(default_factory=list)
+    account: dict[str, Any] = field(
+        default_factory=lambda: {
+            "backend": "claude-code", "user_id": "local", "mode": "byo_subscription", "connected": False,
+            "disconnecting": False, "run_ids": [], "command": "podmentor login claude-code",
+        }
+    )  # fmt: skip
+    auth_status: dict[str, Any] = field(
+        default_factory=lambda: {"installed": True, "authenticated": True, "error": None}
+    )
+    asked: list[tuple[str, str]] = field(default_factory=list)
     cancelled: int = 0
     deleted: list[str] = field(default_factory=list)
     log: bytes = b'2026-05-01T10:00:00Z stdout F \x1b]0;title\x07{"x":1}\n'
@@ -131,6 +141,8 @@ class FakeApi:
         app.router.add_get("/v1/subagents/{id}/commits", self._commits)
         app.router.add_get("/v1/subagents/{id}/commits.{form}", self._commits_file)
         app.router.add_get("/v1/backends", self._backends)
+        app.router.add_get("/v1/accounts", self._accounts)
+        app.router.add_route("*", "/ui/plugins/external_agent/subscription/{backend}{rest:.*}", self._subscription)
         return app
 
     @web.middleware
@@ -235,11 +247,11 @@ class FakeApi:
         return web.Response(status=204)
 
     async def _changes(self, request: web.Request) -> web.Response:
-        self.asked.append(dict(request.query))
+        self.chosen.append(dict(request.query))
         return web.json_response({"changes": CHANGES, "ignored": IGNORED})
 
     async def _patch(self, request: web.Request) -> web.Response:
-        self.asked.append(dict(request.query))
+        self.chosen.append(dict(request.query))
         return web.Response(body=PATCH, content_type="text/x-diff")
 
     async def _apply(self, request: web.Request) -> web.Response:
@@ -277,6 +289,24 @@ class FakeApi:
 
     async def _commits_file(self, request: web.Request) -> web.Response:
         return web.Response(body=b"\xff" + request.match_info["form"].encode())
+
+    async def _accounts(self, request: web.Request) -> web.Response:
+        self.asked.append((request.method, request.path_qs))
+        return web.json_response({"accounts": [self.account]})
+
+    async def _subscription(self, request: web.Request) -> web.Response:
+        self.asked.append((request.method, request.path_qs))
+        if request.match_info["backend"] != "claude-code":
+            return problem(404, "unknown_backend", "no such backend")
+        if request.match_info["rest"] == "/finished":
+            return web.json_response(self.auth_status)
+        if request.method == "DELETE":
+            if self.account["run_ids"] and "mode" not in request.query:
+                return problem(409, "conflict", "1 run(s) use this account now")
+            if request.query["timeout"] != "0":  # the second question: the run has ended meanwhile
+                self.account = {**self.account, "run_ids": []}
+            self.account = {**self.account, "connected": False, "disconnecting": bool(self.account["run_ids"])}
+        return web.json_response(self.account)
 
     async def _backends(self, _: web.Request) -> web.Response:
         can = {"streaming": True, "deltas": True, "thinking": False}

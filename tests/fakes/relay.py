@@ -10,6 +10,7 @@ class FakeRelay:
 
     def __init__(self) -> None:
         self.grants: dict[str, GatewayGrant] = {}
+        self.history: list[GatewayGrant] = []
         self.kept: bool | None = None
 
     async def start(self) -> None:
@@ -17,6 +18,7 @@ class FakeRelay:
 
     async def grant(self, grant: GatewayGrant) -> None:
         self.grants[grant.run_id] = grant
+        self.history.append(grant)
 
     async def revoke(self, run_id: str) -> None:
         self.grants.pop(run_id, None)

@@ -19,7 +19,7 @@ from orchestrator.contract.changes import (
 )
 from orchestrator.contract.gc import GcItem, GcRequest, GcResult
 from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord
-from orchestrator.contract.types import ResourceLimits
+from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, UnknownBackendError
 from orchestrator.events import AgentEvent, Completed, Error, EventRecord, Source, Tokens
 
@@ -44,6 +44,8 @@ class FakeRunService:
         self.selections: list[ChangeSelection] = []
         self.logs: dict[str, Path] = {}
         self.keys: dict[tuple[str, str], tuple[RunRequest, str]] = {}
+        self.probes: dict[str, AuthStatus] = {}
+        self.probed: list[tuple[str, str]] = []
         self.ready: dict[str, Any] = {"ready": True, "queued": 0, "running": 0}
         self.on_submit: Callable[[RunRecord], None] = lambda _: None
         """Called with every new run, for instance to play a whole script."""
@@ -298,6 +300,14 @@ class FakeRunService:
         self._fail()
         return list(BACKENDS)
 
+    async def probe(self, backend: str, *, user_id: str) -> AuthStatus:
+        """What the test has put into ``probes``."""
+        self._fail()
+        self.probed.append((backend, user_id))
+        if backend not in self.probes:
+            raise UnknownBackendError("no such backend")
+        return self.probes[backend]
+
     def readiness(self) -> Mapping[str, Any]:
         """What the test has put into ``ready``."""
         return self.ready
@@ -329,7 +339,7 @@ def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) ->
         run_id=run_id, subagent_id=subagent_id, sandbox_id=None, user_id=request.user_id, backend=request.backend,
         query=request.query, state="queued", outcome=None, tier=request.tier or 0, repo=request.repo,
         workspace=request.workspace or "overlay", limits=ResourceLimits(), memory_enforcement=None, usage={},
-        final_text=None, error=None, exit_code=None, cli_version=None, image_id=None, metadata=request.metadata,
+        final_text=None, error=None, exit_code=None, cli_version=None, credential_link=None, image_id=None, metadata=request.metadata,
         queue_position=number, last_seq=0, created_at=NOW, started_at=None, finished_at=None,
     )  # fmt: skip
 

@@ -61,14 +61,14 @@ def test_a_directory_that_cannot_name_an_image_is_refused(tmp_path: Path, name: 
 
 
 def test_recipes_may_come_from_elsewhere(tmp_path: Path) -> None:
-    catalogue = load_catalogue(extra=[write_recipe(tmp_path / "acme")])
+    catalogue = load_catalogue(extra={"acme": write_recipe(tmp_path / "elsewhere")})
     assert {"acme", "claude-code"} <= catalogue.backends.keys()
     assert catalogue.backends["acme"].version == "1.2.3"
 
 
 def test_two_recipes_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ImageBuildError, match="two recipes are called claude-code"):
-        load_catalogue(extra=[write_recipe(tmp_path / "claude-code")])
+        load_catalogue(extra={"claude-code": write_recipe(tmp_path / "claude-code")})
 
 
 def test_hidden_files_and_backups_are_no_part_of_a_recipe(tmp_path: Path) -> None:
@@ -84,3 +84,15 @@ def test_hidden_files_and_backups_are_no_part_of_a_recipe(tmp_path: Path) -> Non
 def test_absent_recipes_are_explained(tmp_path: Path) -> None:
     with pytest.raises(ImageBuildError, match="run podmentor from a checkout"):
         load_catalogue(tmp_path)
+
+
+def test_a_cli_that_is_no_npm_package_has_its_version_in_a_file(tmp_path: Path) -> None:
+    context = tmp_path / "acme"
+    context.mkdir()
+    (context / "Containerfile").write_text("ARG BASE\nFROM ${BASE}\n")
+    (context / "cli-version").write_text("1.2.3\n")
+    recipe = read_backend(context)
+    assert (recipe.package, recipe.version) == (None, "1.2.3")
+    (context / "cli-version").write_text("latest\n")
+    with pytest.raises(ImageBuildError, match="one exact version"):
+        read_backend(context)

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.contract.adapter import AgentAdapter, BaseAdapter, Capabilities, GatewayRoute, StreamParser
 from orchestrator.contract.bridge import OneshotBridge, StreamBridge
-from orchestrator.contract.types import Credentials
+from orchestrator.contract.types import AgentResult, Credentials
 from orchestrator.errors import ConfigError
 from orchestrator.registry import ADAPTER_REGISTRY, GROUP, AdapterRegistry, complete, load_adapters, tool_name
 from tests.fakes import adapters as fakes
@@ -193,3 +193,34 @@ def test_what_the_adapter_brings_is_kept() -> None:
 def test_a_whole_adapter_is_left_as_it_is() -> None:
     whole: Any = Whole
     assert complete(whole) is Whole
+
+
+class Plain(Silent):
+    """The plain mode of a backend that streams."""
+
+    name = "both"
+    supports_stream_json = False
+
+    def parse_oneshot(self, stdout: str, stderr: str, rc: int) -> AgentResult:
+        return AgentResult(final_text=stdout, is_error=False)
+
+
+class Both(Silent):
+    name = "both"
+    oneshot = Plain
+
+    def parser(self) -> StreamParser:
+        raise NotImplementedError
+
+
+def test_c9_the_plain_mode_is_taken_where_it_is_wanted() -> None:
+    found = registry(("both", f"{__name__}:Both"))
+    assert isinstance(load_adapters(["both"], registry=found)["both"], Both)
+    plain = load_adapters(["both"], oneshot=["both"], registry=found)["both"]
+    assert isinstance(plain, Plain)
+    assert isinstance(plain.parser(), OneshotBridge)
+
+
+def test_c9_a_plain_mode_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'talkative' has no plain mode"):
+        load_adapters(["talkative"], oneshot=["talkative"], registry=registry(("talkative", f"{__name__}:Talkative")))

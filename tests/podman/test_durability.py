@@ -80,7 +80,10 @@ async def test_sigterm_leaves_the_container_for_the_next_service(tmp_path: Path)
         await provider.release("gate")
         await service.start()
         record = await service.finished(run["run_id"])
-        assert (record["outcome"], record["final_text"]) == ("completed", "Before the gate. Behind the gate.")
+        assert record["outcome"] == "completed", record["error"]
+        assert record["final_text"] == "Before the gate. Behind the gate."
+        events = await service.all_events(run["run_id"])
+        assert not [event for event in events if event["data"].get("phase") == "retrying"], "the stream was never cut"
 
 
 FAKE_CLI = r"""#!/usr/bin/python3

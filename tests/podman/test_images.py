@@ -52,7 +52,7 @@ def write(context: Path, *steps: str) -> None:
 
 @pytest.fixture
 def builder(tmp_path: Path, recipe: Path) -> PodmanImageBuilder:
-    return PodmanImageBuilder(state_dir=tmp_path / "state", extra_recipes=[recipe])
+    return PodmanImageBuilder(state_dir=tmp_path / "state", extra_recipes={recipe.name: recipe})
 
 
 def image_id(tag: str) -> str:
@@ -178,7 +178,7 @@ async def test_a_cancelled_build_leaves_no_process_no_container_and_no_tag(
 
 
 async def test_two_builds_at_once_take_turns(builder: PodmanImageBuilder, tmp_path: Path, recipe: Path) -> None:
-    other = PodmanImageBuilder(state_dir=tmp_path / "state", extra_recipes=[recipe])
+    other = PodmanImageBuilder(state_dir=tmp_path / "state", extra_recipes={recipe.name: recipe})
     events: list[BuildProgress] = []
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.build([NAME], progress=events.append)) for one in (builder, other)]

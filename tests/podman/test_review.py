@@ -28,8 +28,8 @@ async def test_a_change_is_looked_at_and_applied(service: LiveService, repo: Pat
     assert (await service.call("POST", f"{subagent}/apply", json={}))["applied"] is True
     assert (repo / "note.txt").read_text()
     assert (await service.call("GET", f"{subagent}/changes"))["changes"] == []
-    actions = [json.loads(line)["action"] for line in (service.state / "audit.jsonl").read_text().splitlines()]
-    assert actions == ["applied", "applied"]
+    events = [json.loads(line)["event"] for line in (service.state / "audit.log").read_text().splitlines()]
+    assert [event for event in events if event.startswith("changes.")] == ["changes.apply", "changes.applied"] * 2
 
 
 async def test_a_change_is_dropped_had_back_and_in_the_way_of_making_room(service: LiveService, repo: Path) -> None:

@@ -14,10 +14,15 @@ from orchestrator.api.app import create_app
 from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.config.models import Config, Paths
+from orchestrator.credentials import ByoKey, CredentialChain, OwnKeys, TechnicalUser
+from tests.fakes.account_service import FakeAccounts
+from tests.fakes.audit import FakeAudit
 from tests.fakes.run_service import FakeRunService
 from tests.orchestrator.api.harness import Api
+from tests.orchestrator.vault.kit import opened_vault
 
 Start = Callable[..., Any]
+BACKENDS: dict[str, Any] = {"claude-code": {"api_key": "sk-technical"}, "codex": {}}
 
 
 @pytest.fixture(autouse=True)
@@ -32,18 +37,24 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
     """Start the service: ``await start(server={...}, stall_seconds=…)``."""
     async with AsyncExitStack() as stack:
 
-        async def begin(*, server: dict[str, Any] | None = None, **settings: Any) -> Api:
+        async def begin(*, server: dict[str, Any] | None = None, vault: bool = True, **settings: Any) -> Api:
             paths = Paths(state_dir=tmp_path / "state", runtime_dir=tmp_path / "run")
             local = await asyncio.to_thread(ensure_local_token, paths)
             tokens = await stack.enter_async_context(TokenStore(paths.database, local_token=local))
-            config = Config.model_validate({"server": server or {}})
-            runs = FakeRunService()
-            app = create_app(runs=runs, tokens=tokens, config=config, instance="i-1", version="1.2.3", **settings)
+            config = Config.model_validate({"server": server or {}, "external_agent": {"backends": BACKENDS}})
+            runs, accounts, audit = FakeRunService(), FakeAccounts(), FakeAudit()
+            store = await stack.enter_async_context(opened_vault(paths)) if vault else None
+            app = create_app(
+                runs=runs, accounts=accounts, tokens=tokens, config=config, instance="i-1", version="1.2.3",
+                credentials=CredentialChain([ByoKey(store), TechnicalUser()], config),
+                own_keys=OwnKeys(store, audit, BACKENDS), **settings,
+            )  # fmt: skip
             servers = await start_servers(app, host="127.0.0.1", port=0, unix_socket=paths.api_socket)
             stack.push_async_callback(servers.aclose)
             session = await stack.enter_async_context(aiohttp.ClientSession())
             api = Api(
-                runs=runs, tokens=tokens, config=config, servers=servers, session=session, directory=tmp_path
+                runs=runs, accounts=accounts, tokens=tokens, config=config, servers=servers, session=session,
+                directory=tmp_path, vault=store, audit=audit,
             )  # fmt: skip
             api.token["local"] = local
             for name, role in (("alice", "user"), ("bob", "user"), ("svc", "service"), ("root", "admin")):

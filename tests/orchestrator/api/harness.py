@@ -14,6 +14,9 @@ from orchestrator.api.routes import ROUTES
 from orchestrator.api.server import RunningServers
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config
+from orchestrator.vault import Vault
+from tests.fakes.account_service import FakeAccounts
+from tests.fakes.audit import FakeAudit
 from tests.fakes.run_service import FakeRunService
 
 SPEC: dict[str, Any] = json.loads(json.dumps(build_spec(ROUTES, version="1.2.3")))
@@ -47,6 +50,7 @@ class Api:
     """The running service and tokens for it."""
 
     runs: FakeRunService
+    accounts: FakeAccounts
     tokens: TokenStore
     config: Config
     servers: RunningServers
@@ -54,6 +58,8 @@ class Api:
     token: dict[str, str] = field(default_factory=dict)
     """By name: local, alice and bob (user), svc (service), root (admin)."""
     directory: Path
+    vault: Vault | None
+    audit: FakeAudit
 
     @property
     def url(self) -> str:

@@ -28,7 +28,7 @@ def test_list(invoke: Invoke, served: ThreadedApi) -> None:
 def test_paths_are_passed_on_whatever_is_in_them(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
     invoke("changes", "list", "sub_a1", "--", "-x", "a b", "\udcff")
     invoke("changes", "diff", "sub_a1", "src", "--ignored")
-    first, second = api.asked
+    first, second = api.chosen
     assert json.loads(first["paths"]) == ["-x", "a b", "\udcff"]
     assert (json.loads(second["paths"]), second["ignored"]) == (["src"], "true")
 

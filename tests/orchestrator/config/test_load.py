@@ -116,7 +116,9 @@ def test_a_typo_names_file_line_key_and_the_nearest_name() -> None:
 
 
 def test_a_key_that_is_like_no_other_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"runs\.zzz: unknown key; known here: max_concurrent, max_queued"):
+    with pytest.raises(
+        ConfigError, match=r"runs\.zzz: unknown key; known here: max_concurrent, max_concurrent_per_home, max_queued"
+    ):
         read("runs: {zzz: 1}")
 
 
@@ -204,6 +206,17 @@ def test_a_file_that_says_nothing_of_backends_keeps_the_default_one() -> None:
     assert loaded.config.external_agent.backends["claude-code"].api_key is not None
     assert read("").config.external_agent.backends
     assert not read("external_agent: {backends: {}}").config.external_agent.backends
+
+
+def test_without_a_file_each_backend_with_a_key_is_enabled() -> None:
+    assert set(read("").config.external_agent.backends) == {"claude-code"}
+    loaded = read("", OPENAI_API_KEY="sk-1", GEMINI_API_KEY="sk-2", OPENCODE_API_KEY="")
+    keys = {name: backend.api_key for name, backend in loaded.config.external_agent.backends.items()}
+    assert {name: key and key.get_secret_value() for name, key in keys.items()} == {
+        "claude-code": None,
+        "codex": "sk-1",
+        "gemini": "sk-2",
+    }
 
 
 def test_where_the_file_is_looked_for(tmp_path: Path) -> None:

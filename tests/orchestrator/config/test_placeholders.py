@@ -51,10 +51,19 @@ def test_a_missing_api_key_of_a_backend_is_left_out_and_told() -> None:
     assert found.missing == [(("external_agent", "backends", "codex", "api_key"), "NOPE")]
 
 
-def test_secrets_need_a_vault() -> None:
+def test_a_secret_may_stand_only_where_it_is_never_shown() -> None:
     """C14: ``${secret:X}``."""
-    with pytest.raises(ConfigError, match=r"f:1: a: \$\{secret:X\} cannot be resolved: no vault is configured"):
-        resolve("a: ${secret:X}")
+    for text in ("a: ${secret:X}", "backends: {b: {base_url: '${secret:X}'}}", "api_key: ${secret:X}"):
+        with pytest.raises(ConfigError, match=r"\$\{secret:X\} may stand only in a backend's api_key and extra_env"):
+            resolve(text)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a b", "_config", "x" * 65, "a\nb"])
+def test_a_secret_has_a_plain_name(name: str) -> None:
+    with pytest.raises(ConfigError, match="a secret's name has letters"):
+        placeholders.resolve(
+            parse(f'backends: {{b: {{api_key: "${{secret:{name}}}"}}}}'.replace("\n", "\\n"), name="f"), {}
+        )
 
 
 @pytest.mark.parametrize("value", ["${HOME}", "${env:}", "${env:1X}", "${envX:Y}", "${env:A B}", "${}", "${env:X"])

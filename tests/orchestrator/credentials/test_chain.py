@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig
 from orchestrator.contract.credentials import LinkName, Resolved
 from orchestrator.credentials import CredentialChain, TechnicalUser
-from orchestrator.errors import AuthRequiredError, UnknownBackendError
+from orchestrator.errors import AuthRequiredError, SecretUnreadableError, UnknownBackendError
 
 SECRET = "sk-ant-very-secret"
 CONFIG = Config(
@@ -104,6 +104,55 @@ async def test_explain_with_nothing_found_chooses_none() -> None:
     reports = await chain().explain(user_id="eve", backend="codex")
     assert [r["chosen"] for r in reports] == [False, False, False]
     assert "${env:OPENAI_API_KEY}" in reports[2]["reason"]
+
+
+async def test_a_run_that_began_with_a_link_gets_that_one_or_none() -> None:
+    assert (await chain().resolve(user_id="ann", backend="claude-code", link="byo_key")).link == "byo_key"
+    with pytest.raises(AuthRequiredError, match="byo_subscription of the backend 'claude-code' is gone"):
+        await chain().resolve(user_id="bob", backend="claude-code", link="byo_subscription")
+
+
+class BrokenLink(FakeLink):
+    """Has something that cannot be read."""
+
+    async def find(self, user_id: str, backend: str, config: BackendConfig) -> Resolved | None:
+        raise SecretUnreadableError("the stored secret cannot be read")
+
+
+async def test_a_broken_credential_is_never_replaced_by_anothers() -> None:
+    broken = CredentialChain([TechnicalUser(), BrokenLink("byo_key", set())], CONFIG)
+    with pytest.raises(SecretUnreadableError):
+        await broken.resolve(user_id="eve", backend="claude-code")
+    reports = await broken.explain(user_id="eve", backend="claude-code")
+    assert [one["chosen"] for one in reports] == [False, False]
+    assert reports[0]["reason"] == "the stored secret cannot be read (and no other is used in its place)"
+    assert reports[1]["reason"] == "available, but byo_key comes first"
+
+
+async def test_a_broken_credential_behind_a_good_one_does_no_harm() -> None:
+    good = CredentialChain([FakeLink("byo_subscription", {"ann"}, Path("/h")), BrokenLink("byo_key", set())], CONFIG)
+    assert (await good.resolve(user_id="ann", backend="codex")).link == "byo_subscription"
+    reports = await good.explain(user_id="ann", backend="codex")
+    assert [one["chosen"] for one in reports] == [True, False]
+    assert "byo_subscription comes first" in reports[1]["reason"]
+
+
+class NotingLink(FakeLink):
+    """Counts its uses."""
+
+    uses = 0
+
+    async def used(self, user_id: str, backend: str) -> None:
+        self.uses += 1
+
+
+async def test_looking_is_no_use() -> None:
+    link = NotingLink("byo_key", {"ann"})
+    asked = CredentialChain([link], CONFIG)
+    await asked.explain(user_id="ann", backend="codex")
+    assert link.uses == 0
+    await asked.resolve(user_id="ann", backend="codex")
+    assert link.uses == 1
 
 
 async def test_secrets_do_not_show(caplog: pytest.LogCaptureFixture) -> None:

@@ -441,3 +441,20 @@ async def test_closing_cuts_streams_removes_the_socket_and_leaves_no_task(provid
     assert list(grant.socket_path.parent.iterdir()) == []
     left = [task for task in asyncio.all_tasks() - before if "RequestHandler" not in repr(task)]  # the provider's own
     assert left == []
+
+
+async def test_a_grant_without_a_key_passes_the_clis_own_login_through(provider: Provider, directory: Path) -> None:
+    async def echo(request: web.Request) -> web.Response:
+        return web.json_response({"seen": request.headers["Authorization"]})
+
+    provider.handler = echo
+    grant = grant_for(directory, provider.url, api_key=None)
+    login = {"Authorization": "Bearer sk-ant-oat01-mine"}
+    async with serving(grant) as gateway, agent(grant.socket_path) as client:
+        answer = await client.post(MESSAGES, data=b"{}", headers=login)
+        # It is the container's own: nothing in the answer has to be kept from it.
+        assert await answer.json() == {"seen": login["Authorization"]}
+        refused = await client.post("http://gateway/v1/files", data=b"{}", headers=login)
+        assert refused.status == 404
+    assert [path for _, path, _ in provider.requests] == ["/v1/messages"]
+    assert gateway.traffic.refusals == 1

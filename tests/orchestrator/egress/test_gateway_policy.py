@@ -1,6 +1,7 @@
 import hashlib
 import string
 import time
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote_plus
 
@@ -251,15 +252,12 @@ def test_whatever_is_asked_a_request_goes_to_the_api_with_the_real_key_alone(
     if not isinstance(decision, Forward):
         return
     behind = [
-        decision.url.removeprefix(UPSTREAM + prefix)
+        (decision.url.removeprefix(UPSTREAM + prefix), prefix)
         for prefix in ROUTE.path_prefixes
         if decision.url.startswith(UPSTREAM + prefix)
     ]
     assert behind
-    assert any(
-        rest == "" or rest[0] in "/?" or prefix.endswith("/")
-        for rest, prefix in zip(behind, ROUTE.path_prefixes, strict=False)
-    )
+    assert any(rest == "" or rest[0] in "/?" or prefix.endswith("/") for rest, prefix in behind)
     path, _, query = decision.url.removeprefix(UPSTREAM).partition("?")
     assert ".." not in path.split("/")
     assert "//" not in path
@@ -287,3 +285,35 @@ def test_whatever_is_asked_a_request_goes_to_the_api_with_the_real_key_alone(
 )
 def test_without_the_token_nothing_ever_goes_on(headers: list[tuple[str, str]], target: str) -> None:
     assert not isinstance(decide(method="POST", target=target, headers=headers, grant=GRANT), Forward)
+
+
+LOGIN = "Bearer sk-ant-oat01-of-the-cli"
+PASS = replace(GRANT, api_key=None)
+
+
+def test_pass_through_leaves_the_clis_own_credential_as_it_is_and_asks_for_no_token() -> None:
+    sent = (("Authorization", LOGIN), ("anthropic-beta", "oauth-2025-04-20"), ("x-api-key", "own"))
+    found = forwarded(ask("/v1/messages?beta=true", sent, grant=PASS))
+    assert found.url == f"{UPSTREAM}/v1/messages?beta=true"
+    assert set(found.headers) == {*sent, ("accept-encoding", "identity")}
+    assert forwarded(ask(headers=(), grant=PASS)).headers == (("accept-encoding", "identity"),)
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/files", "/v1/messages/../files", "/v1/messages%2f..%2ffiles", "//evil/v1/messages"]
+)
+def test_pass_through_keeps_the_rules_for_paths(target: str) -> None:
+    assert code(ask(target, (("authorization", LOGIN),), grant=PASS))[1] in {"path_refused", "target_refused"}
+
+
+def test_pass_through_keeps_the_rules_for_methods_and_protocols() -> None:
+    assert code(ask(method="CONNECT", grant=PASS))[1] == "method_refused"
+    assert code(ask(headers=(("upgrade", "websocket"),), grant=PASS))[1] == "upgrade_refused"
+
+
+def test_pass_through_lets_no_credential_out_that_is_not_in_the_routes_own_headers() -> None:
+    only_bearer = replace(PASS, route=replace(ROUTE, key_headers=("authorization",)))
+    sent = (("authorization", LOGIN), ("x-api-key", "foreign"), ("cookie", "a=1"), ("proxy-authorization", "b"))
+    found = forwarded(ask("/v1/messages?key=foreign&a=1", sent, grant=only_bearer))
+    assert found.url == f"{UPSTREAM}/v1/messages?a=1"
+    assert set(found.headers) == {("authorization", LOGIN), ("accept-encoding", "identity")}

@@ -84,3 +84,8 @@ def test_a_missing_or_mistyped_field_is_refused(field: str) -> None:
         with pytest.raises(InvalidRequestError) as caught:
             grant_from_wire(broken)
         assert "secret" not in caught.value.message
+
+
+def test_a_grant_without_a_key_stays_one() -> None:
+    grant = replace(GRANT, api_key=None)
+    assert grant_from_wire(decode(encode({"grant": grant_to_wire(grant)}))["grant"]) == grant

@@ -22,13 +22,16 @@ async def make_runtime(libpod: FakeLibpod, tmp_path: Path) -> AsyncIterator[Make
     """Runtimes on the fake service (given as the configured socket); closed at the end."""
     made: list[PodmanRuntime] = []
 
-    def make(*, oci_runtime: str | None = None, **config: object) -> PodmanRuntime:
+    def make(
+        *, oci_runtime: str | None = None, image_tags: dict[str, str] | None = None, **config: object
+    ) -> PodmanRuntime:
         runtime = PodmanRuntime(
             config=PodmanConfig.model_validate({"socket": libpod.socket, **config}),
             runtime_dir=tmp_path / "run",
             instance="inst-1",
             oci_runtime=oci_runtime,
             owned_roots=[tmp_path / "state"],
+            image_tags=image_tags,
             user_socket=tmp_path / "no.sock",
             retry_wait=wait_none(),
         )

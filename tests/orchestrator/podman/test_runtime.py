@@ -532,6 +532,20 @@ async def test_the_name_of_a_backend_cannot_be_a_path(libpod: FakeLibpod, runtim
     assert len(libpod.requests) == len(libpod.seen("GET", "/_ping") + libpod.seen("GET", "/info"))
 
 
+async def test_another_image_than_the_current_one(libpod: FakeLibpod, make_runtime: MakeRuntime) -> None:
+    runtime = make_runtime(image_tags={"claude-code": "2.2.0-def", "codex": "../../x"})
+    await runtime.start()
+    libpod.script("GET", "/images/localhost/podmentor/claude-code:2.2.0-def/json", Answer(200, IMAGE))
+    assert (await runtime.image("claude-code")).image_id == "ef" * 32
+    with pytest.raises(ImageMissingError, match="is not the tag of an image"):
+        await runtime.image("codex")
+    gone = make_runtime(image_tags={"claude-code": "9.9.9-abc"})
+    await gone.start()
+    libpod.script("GET", "/images/localhost/podmentor/claude-code:9.9.9-abc/json", NO_IMAGE)
+    with pytest.raises(ImageMissingError, match=r"no image with the tag 9\.9\.9-abc: podmentor images list"):
+        await gone.image("claude-code")
+
+
 # --- delete_tree ---
 
 

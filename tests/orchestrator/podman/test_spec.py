@@ -291,3 +291,11 @@ def test_a_source_path_is_mounted_as_it_is_or_refused(name: str) -> None:
     assert volume["source"] == str(path)
     assert not set(volume["source"]) & set(':,\\"\n\0')
     assert len(volume["options"]) == 2
+
+
+def test_a_person_at_a_terminal_gets_one_and_is_not_logged() -> None:
+    made, usual = payload(interactive=True), payload()
+    assert (made["terminal"], made["stdin"]) == (True, True)
+    assert made["log_configuration"] == {"driver": "none"}
+    differing = {key for key in made if made[key] != usual[key]}
+    assert differing == {"terminal", "stdin", "log_configuration"}

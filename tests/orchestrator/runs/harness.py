@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.runs import RunRecord, RunRequest
+from orchestrator.credentials.homes import Homes
 from orchestrator.events import EventRecord
 from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
@@ -20,6 +22,7 @@ from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
 from tests.fakes.adapter import EchoAdapter
+from tests.fakes.audit import FakeAudit
 from tests.fakes.credentials import FakeCredentials
 from tests.fakes.relay import FakeRelay
 from tests.fakes.runtime import Box, FakeRuntime
@@ -39,6 +42,10 @@ class World:
         self.runtime = FakeRuntime()
         self.relay = FakeRelay()
         self.credentials = FakeCredentials()
+        self.chain: Credentialing | None = None
+        """Instead of ``credentials``."""
+        self.adapter = EchoAdapter()
+        self.audit = FakeAudit()
 
     @asynccontextmanager
     async def service(self, *, drain: bool = False) -> AsyncIterator[Service]:
@@ -51,9 +58,11 @@ class World:
             processes = ProcessTable()
             stack.push_async_callback(processes.aclose)
             deps = Deps(
-                config=self.config, paths=self.paths, instance="i", adapters={"echo": EchoAdapter()},
+                config=self.config, paths=self.paths, instance="i", adapters={"echo": self.adapter},
                 store=Store(database), journal=Journal(database), watcher=watcher, processes=processes, runtime=self.runtime,
-                relay=self.relay, workspaces=FakeWorkspaces(self.paths), credentials=self.credentials,
+                relay=self.relay, workspaces=FakeWorkspaces(self.paths), audit=self.audit,
+                credentials=self.chain or self.credentials,
+                homes=Homes(self.paths.plugin_storage),
             )  # fmt: skip
             supervisor = Supervisor(deps)
             await supervisor.start()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.contract.changes import ApplyRequest, FileOutcome
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError, NotFoundError, StorageError
 from tests.fakes.workspaces import FakeWorkspaces
 from tests.orchestrator.runs.harness import USER, Service, World, answer
 
@@ -26,9 +26,8 @@ async def ended(service: Service) -> str:
     return run.subagent_id
 
 
-def audit(world: World) -> list[dict[str, object]]:
-    path = world.paths.audit_log
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def audit(world: World) -> list[dict[str, Any]]:
+    return [event for event in world.audit.events if event["event"].startswith(("changes.", "gc"))]
 
 
 async def test_an_apply_is_on_record_with_who_and_what(tmp_path: Path) -> None:
@@ -41,14 +40,21 @@ async def test_an_apply_is_on_record_with_who_and_what(tmp_path: Path) -> None:
         await service.runs.apply(subagent, ApplyRequest(dry_run=True), user_id=USER)
         assert audit(world) == []
         await service.runs.apply(subagent, ApplyRequest(), user_id=USER)
-        (entry,) = audit(world)
-        assert (entry["action"], entry["user_id"], entry["subagent_id"], entry["files"]) == (
-            "applied",
-            USER,
-            subagent,
-            ["a"],
-        )
-        assert world.paths.audit_log.stat().st_mode & 0o777 == 0o600
+        before, after = audit(world)
+        assert (before["event"], before["user_id"], before["paths"]) == ("changes.apply", USER, "[]")
+        assert (after["event"], after["subagent_id"], after["paths"]) == ("changes.applied", subagent, '["a"]')
+
+
+async def test_what_cannot_be_recorded_is_not_done(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.service() as service:
+        subagent = await ended(service)
+        world.audit.failure = StorageError("full")
+        with pytest.raises(StorageError):
+            await service.runs.apply(subagent, ApplyRequest(), user_id=USER)
+        with pytest.raises(StorageError):
+            await service.runs.discard(subagent, (), user_id=USER)
+        assert (workspaces(service).applied, workspaces(service).dropped) == ([], [])
 
 
 async def test_nothing_is_applied_while_a_run_is_under_way(tmp_path: Path) -> None:
@@ -70,7 +76,7 @@ async def test_a_discard_is_on_record_too(tmp_path: Path) -> None:
         subagent = await ended(service)
         assert await service.runs.discard(subagent, ("a",), user_id=None) == ["a"]
         (entry,) = audit(world)
-        assert (entry["action"], entry["user_id"], entry["files"], entry["all"]) == ("discarded", USER, ["a"], False)
+        assert (entry["event"], entry["user_id"], entry["paths"]) == ("changes.discard", USER, '["a"]')
 
 
 async def test_the_way_back_leads_to_own_runs_alone(tmp_path: Path) -> None:
@@ -83,7 +89,7 @@ async def test_the_way_back_leads_to_own_runs_alone(tmp_path: Path) -> None:
             await service.runs.rollback(second, run, user_id=USER)
         await service.runs.rollback(first, run, user_id=USER)
         assert workspaces(service).rolled_back == [run]
-        assert [entry["action"] for entry in audit(world)] == ["rolled_back"]
+        assert [entry["event"] for entry in audit(world)] == ["changes.rollback"]
 
 
 async def test_an_apply_waits_for_whoever_has_the_workspace(tmp_path: Path) -> None:

@@ -172,3 +172,18 @@ async def test_drain_waits_for_what_runs(world: World) -> None:
     async with world.service() as service:
         record = await service.runs.get(run.run_id, user_id=USER)
         assert record.outcome == "completed"
+
+
+async def test_what_is_let_go_of_still_needs_the_relay(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s")
+        await service.until(run.run_id, "session_started")
+        await service.supervisor.stop(drain=False)
+        assert service.supervisor.let_go == {run.run_id}
+    async with world.service(drain=True) as service:
+        answer(box)
+        await service.finished(run.run_id)
+        await service.supervisor.stop(drain=True)
+        assert service.supervisor.let_go == frozenset()

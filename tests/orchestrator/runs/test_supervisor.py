@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestrator.contract.adapter import Resumed, StreamParser
 from orchestrator.contract.runs import LimitsRequest
 from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError, StorageError
 from orchestrator.events import AgentEvent
 from orchestrator.runs import limits_watch
-from tests.fakes.adapter import EchoParser
+from tests.fakes.adapter import EchoAdapter, EchoParser
+from tests.fakes.credentials import FakeCredentials
 from tests.orchestrator.runs.harness import USER, World, answer, shape
 
 WHOLE = ["status:queued", "status:starting", "status:running", "session_started", "message_delta", "completed"]
@@ -72,6 +75,52 @@ async def test_the_next_run_of_a_subagent_resumes_its_session(world: World) -> N
         assert subagent.run_ids == (first.run_id, second.run_id)
 
 
+async def test_a_parser_is_told_which_conversation_goes_on_and_what_it_has_used(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Resumed | None] = []
+
+    def parser_for(adapter: EchoAdapter, resumed: Resumed | None) -> StreamParser:
+        told.append(resumed)
+        return adapter.parser()
+
+    monkeypatch.setattr(EchoAdapter, "parser_for", parser_for)
+    async with world.service() as service:
+        other = await service.submit()
+        answer(await service.box(), session="another")
+        await service.finished(other.run_id)
+        subagent_id = None
+        for _ in range(3):
+            run = await service.submit(subagent_id=subagent_id)
+            subagent_id = run.subagent_id
+            answer(await service.box(), session="native")
+            await service.finished(run.run_id)
+        failing = await service.submit(subagent_id=subagent_id)
+        (await service.box()).exit(1)
+        await service.finished(failing.run_id)
+        last = await service.submit(subagent_id=subagent_id)
+        box = await service.box()
+    async with world.service() as service:  # the restarted service tells it the same
+        answer(box, session="native")
+        await service.finished(last.run_id)
+    tokens = [resumed.tokens for resumed in told if resumed is not None]
+    assert told[:2] == [None, None]
+    assert {resumed.session_id for resumed in told if resumed is not None} == {"native"}
+    assert [(counts.input, counts.output, counts.cache_read) for counts in tokens] == [
+        (1, 2, None), (2, 4, None), (3, 6, None), (3, 6, None), (3, 6, None),
+    ]  # fmt: skip
+
+
+async def test_words_for_the_gateway_come_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EchoAdapter, "gateway_argv", lambda _, base_url: ["--at", base_url])
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        assert box.spec.argv == ["podmentor-entry", "echo-cli", "--cwd", "/workspace", "--at", "http://127.0.0.1:8080"]
+        answer(box)
+        await service.finished(run.run_id)
+
+
 async def test_a_session_in_which_nothing_was_said_is_not_resumed(world: World) -> None:
     async with world.service() as service:
         first = await service.submit()
@@ -85,7 +134,7 @@ async def test_a_session_in_which_nothing_was_said_is_not_resumed(world: World) 
 
 
 async def test_without_a_credential_nothing_is_spawned(world: World) -> None:
-    world.credentials.api_key = None
+    world.credentials = FakeCredentials(api_key=None)
     async with world.service() as service:
         run = await service.submit()
         record = await service.finished(run.run_id)
@@ -316,3 +365,19 @@ async def test_a_bug_in_a_parser_ends_the_run_and_its_sandbox(
         assert record.error["reason"] == "sandbox_failed"
         assert "ZeroDivision" not in str(record.error)
         assert_nothing_left(world)
+
+
+async def test_what_finished_runs_leave_behind_is_told(world: World) -> None:
+    async with world.service() as service:
+        record = await service.submit()
+        box = await service.box()
+        assert await service.supervisor.leftovers() == [], "what a run uses is no leftover"
+        answer(box)
+        await service.finished(record.run_id)
+        assert await service.supervisor.leftovers() == []
+        stray = "0" * 32
+        world.paths.control_dir(stray).mkdir()
+        await world.runtime.create(replace(box.spec, run_id=stray))
+        world.relay.grants[stray] = None  # type: ignore[assignment]  # only the name counts
+        found = await service.supervisor.leftovers()
+        assert found == [f"{what} of {stray}" for what in ("container", "control directory", "gateway")]

@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.scripted import anthropic
+from orchestrator.scripted import anthropic, responses
 from orchestrator.scripted.protocols import PROTOCOLS, of_request
 from orchestrator.scripted.steps import Fail
 from orchestrator.scripted.wire import Ask, WireProtocol
@@ -10,6 +10,7 @@ from orchestrator.scripted.wire import Ask, WireProtocol
     ("POST", "/v1/messages", anthropic),
     ("POST", "/v1/messages/count_tokens", anthropic),
     ("GET", "/v1/models", anthropic),
+    ("POST", "/v1/responses", responses),
     ("GET", "/v1/messages", None),
     ("POST", "/v1/messages/", None),
     ("GET", "/", None),

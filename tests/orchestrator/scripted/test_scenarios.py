@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from orchestrator.scripted.scenarios import SCENARIOS, SIDE_ANSWER, SUBAGENT_PROMPT, named_in, play
+from orchestrator.scripted.scenarios import SCENARIOS, SIDE_ANSWER, SUBAGENT_PROMPT, named_in, play, spoken
 from orchestrator.scripted.steps import Conversation, Fail, Step, Stop, Text, ToolCall
 
 TOOLS = ("Bash", "Read", "Write", "Edit", "Agent")
@@ -117,3 +117,10 @@ def test_huge_is_huge() -> None:
 
 def test_maxtok_stops_for_length() -> None:
     assert Stop("max_tokens") in play("maxtok", talk())
+
+
+def test_what_a_scenario_says_is_known_beforehand() -> None:
+    assert spoken("text") == "Hello from the scripted provider. There is nothing else to do."
+    assert spoken("gate") == "Before the gate. Behind the gate."
+    assert len(spoken("huge")) > 2_000_000
+    assert spoken("no-such-scenario") == spoken("busy") == ""

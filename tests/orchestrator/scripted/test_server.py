@@ -156,6 +156,19 @@ async def test_a_cut_answer_without_a_stream_is_no_answer(
         await post(client, f"{provider.base_url}/s/cut/v1/messages", ask())
 
 
+async def test_the_path_chooses_the_protocol(client: aiohttp.ClientSession) -> None:
+    body = {"model": "m", "input": "hi", "tools": [{"type": "function", "name": "exec_command"}]}
+    async with ScriptedProvider(api_key="right") as provider:
+        url = f"{provider.base_url}/v1/responses"
+        async with client.post(url, json=body, headers={"Authorization": "Bearer right"}) as response:
+            answer = await response.json()
+        async with client.post(url, json=body, headers={"x-api-key": "right"}) as response:
+            assert response.status == 401
+            refused = await response.json()
+    assert answer["output"][0]["content"][0]["text"].startswith("Hello")
+    assert refused["error"]["code"] == "invalid_api_key"
+
+
 async def test_a_broken_stream_ends_with_an_error_event(
     client: aiohttp.ClientSession, provider: ScriptedProvider
 ) -> None:

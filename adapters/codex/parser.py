@@ -1,0 +1,227 @@
+"""From what Codex prints (``codex exec --json``) to events, in today's shape and in the documented older one.
+
+Three things are not as they look.  An ``error`` line is a notice: what ends a run is ``turn.failed`` (in the older
+shape the end of the output).  After a broken stream the CLI asks again and prints the new answer from its beginning,
+so what was told is printed again; that is left out here.  And token counts are those of the thread, not of the run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from adapters.codex.failures import message_of, reason_of, said, status_of
+from adapters.codex.items import TOOLS, todo_text, whole
+from adapters.codex.told import Told
+from adapters.codex.usage import tokens_of
+from orchestrator.contract.adapter import Resumed
+from orchestrator.contract.parsing import JsonLinesParser
+from orchestrator.events import (
+    AgentEvent,
+    Completed,
+    Error,
+    MessageDelta,
+    SessionStarted,
+    Status,
+    Thinking,
+    ToolResult,
+    ToolUse,
+)
+
+_RETRY = re.compile(r"Reconnecting\.\.\. (\d+)/\d+(?: \((.*)\))?", re.DOTALL)
+_LOG_LINE = re.compile(r"\s*\d{4}-\d\d-\d\dT\S+\s+[A-Z]+ codex_")
+"""What the CLI notes on stderr for its own developers."""
+STAGES = {"item.started": "started", "item.updated": "updated", "item.completed": "completed"}
+OLDER_ITEMS = frozenset({"item.reasoning", "item.agent_message", "item.command_execution"})
+QUIET = frozenset({"turn.started", "item.file_changes", "item.mcp_tool_calls"})
+"""Lines that say nothing about the run; the last two are reserved in the older shape."""
+
+
+class CodexParser(JsonLinesParser):
+    """One run.  ``resumed``: the thread that it should continue."""
+
+    def __init__(self, resumed: Resumed | None = None) -> None:
+        super().__init__()
+        self._resumed = resumed
+        self._thread_id: str | None = None
+        self._told = Told()
+        self._calls: dict[str, bool] = {}
+        """Tool calls told, and whether their result has been."""
+        self._plans: dict[str, tuple[int, str]] = {}
+        """For each plan: how often it has been told, and its newest text."""
+        self._final_text: str | None = None
+        self._answered = False
+        """The agent's last act was text, not a tool call."""
+        self._held: dict[str, Any] | None = None
+        """An ``error`` line whose meaning the next line shows: the reason of the end, or a mere notice."""
+        self._last_retry: dict[str, Any] | None = None
+
+    def on_object(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
+        """Events of one line."""
+        kind = obj["type"]
+        if kind == "error":
+            return self._error(obj)
+        if kind == "turn.failed":
+            error = obj.get("error")
+            return [self._failure({**(self._held or {}), **(error if isinstance(error, dict) else {"message": error})})]
+        events = self._line(kind, obj)
+        if events is None:
+            return [self._unparsed(json.dumps(obj, ensure_ascii=False))]
+        notice = [_notice(_message(self._held))] if self._held is not None else []
+        self._held = None
+        return [*notice, *events]
+
+    def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
+        """No turn was told to have ended: killed, never started, or an output of the older shape."""
+        if self._held is not None:
+            return [self._failure({"exit_code": exit_code, **self._held})]
+        if exit_code == 0 and self._answered:
+            return [self._completed({"stop_reason": "missing_result"})]
+        details: dict[str, Any] = {"exit_code": exit_code, "stderr": stderr_tail}
+        if self._last_retry is not None:
+            details["last_retry"] = self._last_retry
+        if self._thread_id is None and exit_code in {126, 127}:
+            message = "Codex cannot be started: it is not in the image. Build the image of this backend again."
+            return [Error(reason="cli_not_installed", message=message, details=details)]
+        # Before a thread has begun stderr tells why; later it may hold anything, also what tools printed.
+        words = _last_words(stderr_tail)
+        reason = reason_of(words) if self._thread_id is None else "cli_failed"
+        if reason != "cli_failed":
+            return [Error(reason=reason, message=message_of(reason, words), details=details)]
+        tail = f" Its last words on stderr: {words}" if words else ""
+        return [Error(reason=reason, message=f"Codex {_ending(exit_code)} without a result.{tail}", details=details)]
+
+    # --- lines --------------------------------------------------------------------------------------------------
+
+    def _line(self, kind: str, obj: dict[str, Any]) -> Sequence[AgentEvent] | None:
+        """Events of a line that is no error; None when it is not known."""
+        if kind == "thread.started":
+            return self._started(whole(obj["thread_id"] if "thread_id" in obj else obj["session_id"]))
+        if kind in STAGES:
+            return self._item(STAGES[kind], obj["item"])
+        if kind == "turn.completed":
+            return [self._completed(obj)]
+        if kind in OLDER_ITEMS:
+            return self._older_item(kind.removeprefix("item."), obj)
+        return () if kind in QUIET else None
+
+    def _started(self, thread_id: str) -> Sequence[AgentEvent]:
+        if self._thread_id is not None:
+            return ()
+        self._thread_id = thread_id
+        asked = self._resumed.session_id if self._resumed is not None else thread_id
+        if asked.lower() != thread_id.lower():
+            message = message_of("resume_failed", f"it has begun the new thread {thread_id} instead of {asked}")
+            return [Error(reason="resume_failed", message=message, details={"asked": asked, "thread_id": thread_id})]
+        return [SessionStarted(session_id=thread_id)]
+
+    def _item(self, stage: str, item: dict[str, Any]) -> Sequence[AgentEvent] | None:
+        kind = whole(item["type"])
+        if kind == "error":
+            return [_notice(whole(item["message"]))]
+        item_id = whole(item["id"])
+        if kind == "agent_message":
+            return self._say(item_id, whole(item["text"]))
+        if kind == "reasoning":
+            return self._think(item_id, whole(item["text"]))
+        if kind == "todo_list":
+            return self._plan(item_id, todo_text(item), item)
+        return self._tool(kind, item_id, item, ended=stage == "completed") if kind in TOOLS else None
+
+    def _older_item(self, kind: str, obj: dict[str, Any]) -> Sequence[AgentEvent]:
+        item_id = obj.get("item_id") or obj.get("id") or f"line-{self._line_no}"
+        if kind == "command_execution":
+            return self._tool(kind, whole(item_id), obj, ended=True)
+        text = whole(obj["content"] if "content" in obj else obj["text"])
+        return self._say(whole(item_id), text) if kind == "agent_message" else self._think(whole(item_id), text)
+
+    def _say(self, item_id: str, text: str) -> Sequence[AgentEvent]:
+        message_id, rest = self._told.tell("message", item_id, text)
+        self._final_text, self._answered = text, True
+        return [MessageDelta(text=rest, message_id=message_id)] if rest else ()
+
+    def _think(self, item_id: str, text: str) -> Sequence[AgentEvent]:
+        _, rest = self._told.tell("thought", item_id, text)
+        return [Thinking(text=rest)] if rest else ()
+
+    def _tool(self, kind: str, item_id: str, item: dict[str, Any], *, ended: bool) -> Sequence[AgentEvent]:
+        call, outcome = TOOLS[kind]
+        events: list[AgentEvent] = []
+        if item_id not in self._calls:
+            events.append(ToolUse(tool_call_id=item_id, name=(made := call(item)).name, input=made.input))
+        result = outcome(item) if ended and not self._calls.get(item_id) else None
+        if result is not None:
+            events.append(ToolResult(tool_call_id=item_id, content=result.content, is_error=result.is_error))
+        self._calls[item_id] = self._calls.get(item_id, False) or ended
+        self._told.acted()
+        self._answered = False
+        return events
+
+    def _plan(self, item_id: str, text: str, item: dict[str, Any]) -> Sequence[AgentEvent]:
+        """Each version of the plan is a call of its own, since a call's input is told once."""
+        count, newest = self._plans.get(item_id, (0, ""))
+        if text == newest:
+            return ()
+        self._plans[item_id] = (count + 1, text)
+        call_id = f"{item_id}.{count}" if count else item_id
+        return [
+            ToolUse(tool_call_id=call_id, name="TodoList", input={"items": item["items"]}),
+            ToolResult(tool_call_id=call_id, content=text, is_error=False),
+        ]
+
+    # --- ends ---------------------------------------------------------------------------------------------------
+
+    def _completed(self, obj: dict[str, Any]) -> Completed:
+        cost, stop_reason = obj.get("cost", obj.get("cost_usd")), obj.get("stop_reason")
+        return Completed(
+            final_text=self._final_text or "",
+            tokens=tokens_of(obj.get("usage"), self._resumed.tokens if self._resumed is not None else None),
+            duration_ms=0,
+            stop_reason=stop_reason if isinstance(stop_reason, str) else None,
+            cost_usd=cost if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+        )
+
+    def _error(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
+        message = _message(obj)
+        found = _RETRY.fullmatch(message)
+        notice = [_notice(_message(self._held))] if self._held is not None else []
+        if found is None:
+            self._held = {name: value for name, value in obj.items() if name != "type"}
+            return notice
+        self._held = None
+        self._told.again()
+        self._last_retry = {"attempt": int(found.group(1)), "cause": said(found.group(2) or "the answer broke off")}
+        return [*notice, Status(phase="retrying", info=self._last_retry)]
+
+    def _failure(self, obj: dict[str, Any]) -> Error:
+        """The end, by what a ``turn.failed`` or a last ``error`` line says."""
+        message = said(_message(obj))
+        reason = reason_of(message)
+        details = {name: value for name, value in obj.items() if name not in {"type", "message", "error"}}
+        details |= {"cli_message": message, "http_status": status_of(message), "last_retry": self._last_retry}
+        known = {name: value for name, value in details.items() if value is not None}
+        return Error(reason=reason, message=message_of(reason, message), details=known)
+
+
+def _message(obj: dict[str, Any]) -> str:
+    """What an error says; the older shape has it in ``error`` as well."""
+    found = obj.get("message") or obj.get("error") or ""
+    found = found.get("message", found) if isinstance(found, dict) else found
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+
+
+def _notice(text: str) -> Status:
+    return Status(phase="diagnostic", info={"stderr": text})
+
+
+def _ending(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "ended"
+    return f"was ended by signal {exit_code - 128}" if exit_code > 128 else f"ended with exit code {exit_code}"
+
+
+def _last_words(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
+    return lines[-1][:300] if lines else ""

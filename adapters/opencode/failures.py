@@ -1,0 +1,110 @@
+"""Why a run failed, from what the CLI says about it; a pure table with tests of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.events import ErrorReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What is known of a failure.
+
+    ``text``: the CLI's own words.  ``name``: its class of error.  ``status``: the provider's HTTP status.  ``body``:
+    the provider's answer.  ``retries`` and ``retry_after_ms``: of a provider that was given up.
+    """
+
+    text: str
+    name: str | None = None
+    status: int | None = None
+    body: str = ""
+    retries: int | None = None
+    retry_after_ms: int | None = None
+
+    def details(self) -> dict[str, Any]:
+        """What of it goes with the error event."""
+        known = {
+            "kind": self.name,
+            "http_status": self.status,
+            "cli_message": self.text,
+            "retries": self.retries,
+            "retry_after_ms": self.retry_after_ms,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+
+TOO_LONG = "MessageOutputLengthError"
+ABORTED = "MessageAbortedError"
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_RESUME = re.compile(r"session not found", re.IGNORECASE)
+_CREDIT = re.compile(r"insufficient.?quota|exceeded your current quota|credit balance|insufficient (credits|balance)"
+                     r"|payment required|billing", re.IGNORECASE)  # fmt: skip
+_REFUSED = re.compile(r"(incorrect|invalid|expired|revoked) (api key|token|credentials)|unauthorized", re.IGNORECASE)
+_MISSING = re.compile(r"api key is missing|no api key|not logged in|missing credentials", re.IGNORECASE)
+_LIMIT = re.compile(r"rate.?limit|too many requests|usage limit", re.IGNORECASE)
+_PROVIDER = re.compile(
+    r"overloaded|unavailable|connection|socket|network|fetch failed|unable to connect|timed? ?out|terminated"
+    r"|server.?error|ECONN|ENOTFOUND|EAI_AGAIN|upstream|at capacity", re.IGNORECASE)  # fmt: skip
+
+
+def plain(text: str) -> str:
+    """``text`` without colours."""
+    return _ANSI.sub("", text)
+
+
+def words(text: str) -> str:
+    """The provider's words alone, where OpenCode passes on the whole object of an error."""
+    try:
+        message = json.loads(text)["message"] if text.startswith("{") else text
+    except (ValueError, KeyError, RecursionError):
+        return text
+    return message if isinstance(message, str) else text
+
+
+def reason_of(failure: Failure) -> ErrorReason:
+    """The reason, most telling sign first: a used-up quota comes with the status of a rate limit."""
+    text, status = failure.text, failure.status
+    if _RESUME.search(text):
+        return "resume_failed"
+    if status == 402 or _CREDIT.search(text) or _CREDIT.search(failure.body):
+        return "credit_exhausted"
+    if _MISSING.search(text):
+        return "auth_required"
+    if status in {401, 403} or failure.name == "ProviderAuthError" or (status is None and _REFUSED.search(text)):
+        return "auth_rejected"
+    if status == 429 or (status is None and _LIMIT.search(text)):
+        return "rate_limited"
+    if (status or 0) >= 500 or (status is None and failure.name != TOO_LONG and _PROVIDER.search(text)):
+        return "provider_unavailable"
+    return "cli_failed"
+
+
+_ADVICE: dict[ErrorReason, str] = {
+    "resume_failed": "The conversation cannot be continued: the CLI's own record of it is gone. Start a new one.",
+    "credit_exhausted": "The account behind this key has no credit left. Top it up, or use another key.",
+    "auth_rejected": "The provider refused the key or login. Check the one that is configured for this backend.",
+    "auth_required": "There is nothing to log in with. Set a key for this backend, or log in with a subscription.",
+    "rate_limited": "The provider's rate limit is reached. Wait and run it again, or use an account with a higher one.",
+    "provider_unavailable": "The provider could not answer, or its answer broke off. Run it again in a while.",
+}
+_NAMES = {
+    TOO_LONG: "The answer was longer than the model may write. Ask for less at once.",
+    ABORTED: "The agent was interrupted before it had finished.",
+    "ContextOverflowError": "The conversation is too long for the model. Start a new one.",
+    "ProviderModelNotFoundError": "The model does not exist. Choose another one with OPENCODE_MODEL.",
+}
+
+
+def message_of(reason: ErrorReason, failure: Failure) -> str:
+    """A sentence for a person: what happened, what to do, and the CLI's own words."""
+    advice = _ADVICE.get(reason) or _NAMES.get(failure.name or "")
+    if advice is None and failure.status == 404:
+        advice = "The provider does not know the model, or its base URL is wrong. Check OPENCODE_MODEL and base_url."
+    said = " ".join(words(plain(failure.text)).split())
+    advice = advice or "OpenCode could not finish the run."
+    return f"{advice} OpenCode said: {said[:500]}" if said else advice

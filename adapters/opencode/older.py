@@ -1,0 +1,105 @@
+"""What releases before 1.0 print: flat lines, whose types have a dot, and a line that ends the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from adapters.opencode.failures import Failure, reason_of
+from adapters.opencode.told import KeptText, is_number, mapping, whole
+from orchestrator.events import (
+    AgentEvent,
+    Completed,
+    Error,
+    MessageDelta,
+    SessionStarted,
+    Thinking,
+    Tokens,
+    ToolResult,
+    ToolUse,
+)
+
+OLDER_TYPES: Final = frozenset({"session.start", "message", "tool.call", "tool.output", "session.complete"})
+"""``reasoning`` and ``error`` have the same names today, and other members."""
+
+
+def read_older(obj: dict[str, Any], text: KeptText, line_id: str, *, opened: bool) -> Sequence[AgentEvent]:
+    """Events of one such line.  ``text`` is kept from message to message; ``opened``: a session has begun."""
+    match obj["type"]:
+        case "session.start":
+            model, version = obj.get("model"), obj.get("version")
+            started = SessionStarted(
+                session_id=whole(_either(obj, "session_id", "sessionID")),
+                model=model if isinstance(model, str) else None,
+                cli_version=version if isinstance(version, str) else None,
+            )
+            return () if opened else [started]
+        case "reasoning":
+            said = whole(obj["text"])
+            return [Thinking(text=said)] if said else ()
+        case "message":
+            return _message(obj, text, line_id)
+        case "tool.call":
+            call_id = whole(_either(obj, "tool_call_id", "id"))
+            return [ToolUse(tool_call_id=call_id, name=whole(obj["name"]), input=mapping(obj["input"]))]
+        case "tool.output":
+            call_id, content = whole(_either(obj, "tool_call_id", "id")), _either(obj, "content", "output")
+            shown = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            return [ToolResult(tool_call_id=call_id, content=shown, is_error=obj.get("is_error") is True)]
+        case "session.complete":
+            return [_complete(obj, text)]
+        case _:
+            return [_error(obj)]
+
+
+def _message(obj: dict[str, Any], text: KeptText, line_id: str) -> Sequence[AgentEvent]:
+    if obj.get("role", "assistant") != "assistant":
+        return ()
+    content = _either(obj, "text", "content")
+    if isinstance(content, list):
+        content = "".join(whole(part["text"]) for part in content if part.get("type") == "text")
+    said, name = whole(content), obj.get("id")
+    message_id = name if isinstance(name, str) else line_id
+    if not said:
+        return ()
+    text.add(message_id, said)
+    return [MessageDelta(text=said, message_id=message_id)]
+
+
+def _complete(obj: dict[str, Any], text: KeptText) -> Completed:
+    told = mapping(obj.get("tokens") or {})
+    counts = {name: max(0, round(count)) for name, count in told.items() if is_number(count)}
+    cost, reason, duration = _first_of(obj, "cost_usd", "cost"), obj.get("stop_reason"), obj.get("duration_ms")
+    return Completed(
+        final_text=text.join(),
+        tokens=Tokens(
+            input=counts.get("input", 0),
+            output=counts.get("output", 0),
+            cache_read=counts.get("cache_read"),
+            cache_write=counts.get("cache_write"),
+            reasoning=counts.get("reasoning"),
+        ),
+        duration_ms=max(0, round(duration)) if is_number(duration) else 0,
+        stop_reason=reason if isinstance(reason, str) else None,
+        cost_usd=cost if is_number(cost) else None,
+    )
+
+
+def _error(obj: dict[str, Any]) -> Error:
+    status = _first_of(obj, "status", "status_code", "statusCode")
+    failure = Failure(text=whole(obj["message"]), status=round(status) if is_number(status) else None)
+    details = {name: value for name, value in obj.items() if name not in {"type", "message"}}
+    return Error(reason=reason_of(failure), message=failure.text, details=details)
+
+
+def _first_of(obj: dict[str, Any], *names: str) -> Any:
+    return next((obj[name] for name in names if name in obj), None)
+
+
+def _either(obj: dict[str, Any], *names: str) -> Any:
+    """The first of these members that is there.  Raises KeyError when none is."""
+    for name in names:
+        if name in obj:
+            return obj[name]
+    raise KeyError(names[0])

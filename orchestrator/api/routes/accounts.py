@@ -1,0 +1,101 @@
+"""Accounts: users' own subscriptions, connected by the CLI's own login on the machine where podmentor runs."""
+
+from typing import Final
+
+from aiohttp import web
+
+from orchestrator.api import keys
+from orchestrator.api.account_schemas import (
+    AccountList,
+    AccountQuery,
+    AccountView,
+    AuthStatusView,
+    DisconnectQuery,
+    account_view,
+    auth_status_view,
+)
+from orchestrator.api.bodies import path_name, read_query
+from orchestrator.api.routing import Reply, Route, json_answer
+from orchestrator.errors import ConflictError, ForbiddenError, ImageMissingError, UnknownBackendError
+
+_BASE: Final = "/ui/plugins/external_agent/subscription/{backend}"
+
+
+async def list_accounts(request: web.Request) -> web.StreamResponse:
+    """GET /v1/accounts."""
+    user_id = _user(request, read_query(request, AccountQuery))
+    found = await request.app[keys.ACCOUNTS].list_accounts(user_id=user_id)
+    return json_answer({"accounts": [account_view(record) for record in found]})
+
+
+async def get_subscription(request: web.Request) -> web.StreamResponse:
+    """GET …/subscription/{backend}."""
+    user_id, backend = _user(request, read_query(request, AccountQuery)), path_name(request, "backend")
+    return json_answer(account_view(await request.app[keys.ACCOUNTS].get(user_id=user_id, backend=backend)))
+
+
+async def connect_subscription(request: web.Request) -> web.StreamResponse:
+    """POST …/subscription/{backend}/connect."""
+    user_id, backend = _user(request, read_query(request, AccountQuery)), path_name(request, "backend")
+    return json_answer(account_view(await request.app[keys.ACCOUNTS].connect(user_id=user_id, backend=backend)))
+
+
+async def verify_subscription(request: web.Request) -> web.StreamResponse:
+    """POST …/subscription/{backend}/finished."""
+    user_id, backend = _user(request, read_query(request, AccountQuery)), path_name(request, "backend")
+    return json_answer(auth_status_view(await request.app[keys.ACCOUNTS].verify(user_id=user_id, backend=backend)))
+
+
+async def disconnect_subscription(request: web.Request) -> web.StreamResponse:
+    """DELETE …/subscription/{backend}."""
+    query = read_query(request, DisconnectQuery)
+    record = await request.app[keys.ACCOUNTS].disconnect(
+        user_id=_user(request, query), backend=path_name(request, "backend"), mode=query.mode, timeout=query.timeout
+    )
+    return json_answer(account_view(record), status=202 if record.disconnecting else 200)
+
+
+def _user(request: web.Request, query: AccountQuery) -> str:
+    who = keys.identity_of(request)
+    if query.user is None or query.user == who.user_id:
+        return who.user_id
+    if who.role != "admin":
+        raise ForbiddenError("only an admin may ask about another user's account")
+    return query.user
+
+
+ROUTES: Final = (
+    Route(
+        method="GET", path="/v1/accounts", handler=list_accounts, tag="accounts", query=AccountQuery,
+        summary="Your subscriptions",
+        replies=(Reply(description="One for each backend that can use a subscription.", model=AccountList),),
+    ),
+    Route(
+        method="GET", path=_BASE, handler=get_subscription, tag="accounts", query=AccountQuery,
+        summary="Your subscription to a backend", errors=(UnknownBackendError,),
+        replies=(Reply(description="Whether it is connected.", model=AccountView),),
+    ),
+    Route(
+        method="POST", path=_BASE + "/connect", handler=connect_subscription, tag="accounts", query=AccountQuery,
+        summary="Begin to connect", errors=(UnknownBackendError, ConflictError),
+        description="Makes the HOME; `command` is what to type in a terminal on the machine where podmentor runs.",
+        replies=(Reply(description="With the command that logs in.", model=AccountView),),
+    ),
+    Route(
+        method="POST", path=_BASE + "/finished", handler=verify_subscription, tag="accounts", query=AccountQuery,
+        summary="Look whether the login is there", errors=(UnknownBackendError, ImageMissingError),
+        description="Asks the CLI itself, in its container, without a network: whether the provider takes the login, "
+        "a run tells.",
+        replies=(Reply(description="What the CLI says.", model=AuthStatusView),),
+    ),
+    Route(
+        method="DELETE", path=_BASE, handler=disconnect_subscription, tag="accounts", query=DisconnectQuery,
+        summary="Disconnect: remove the login and everything that the CLI has stored beside it",
+        errors=(UnknownBackendError, ConflictError),
+        description="Idempotent.",
+        replies=(
+            Reply(description="It is disconnected.", model=AccountView),
+            Reply(status=202, description="It will be, when the runs that use it have ended.", model=AccountView),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""Users' own keys, and which credential a run would use.
+
+A key is written and never read back.  Everybody has their own keys only; a ``service`` has those of the user it acts
+for; an admin may look at and remove another user's, but not give one: what is paid with it is that user's.
+"""
+
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from orchestrator.api import keys
+from orchestrator.api.bodies import path_name, read_body, read_query
+from orchestrator.api.identity import Identity
+from orchestrator.api.key_models import ExplainView, KeyList, KeyView
+from orchestrator.api.routing import Reply, Route, json_answer
+from orchestrator.api.schemas import ExplainQuery, KeyBody, NoQuery, UserQuery
+from orchestrator.api.views import key_view
+from orchestrator.errors import (
+    ForbiddenError,
+    NotFoundError,
+    SecretUnreadableError,
+    UnknownBackendError,
+    VaultUnavailableError,
+)
+
+_KEYS: Final = "/v1/keys"
+_UI_KEYS: Final = "/ui/plugins/external_agent/byo-keys"
+
+
+async def list_keys(request: web.Request) -> web.StreamResponse:
+    """GET /v1/keys."""
+    user_id = _whose(request, read_query(request, UserQuery))
+    found = await request.app[keys.OWN_KEYS].list_keys(user_id=user_id)
+    return json_answer({"keys": [key_view(info) for info in found]})
+
+
+async def get_key(request: web.Request) -> web.StreamResponse:
+    """GET /v1/keys/{backend}."""
+    user_id = _whose(request, read_query(request, UserQuery))
+    return json_answer(
+        key_view(await request.app[keys.OWN_KEYS].get(user_id=user_id, backend=path_name(request, "backend")))
+    )
+
+
+async def put_key(request: web.Request) -> web.StreamResponse:
+    """PUT /v1/keys/{backend}."""
+    read_query(request, NoQuery)
+    backend = path_name(request, "backend")
+    body = await read_body(request, KeyBody)
+    who = keys.identity_of(request)
+    info = await request.app[keys.OWN_KEYS].put(
+        user_id=who.user_id, backend=backend, api_key=body.api_key.get_secret_value(), actor=_actor(who)
+    )
+    return json_answer(key_view(info))
+
+
+async def delete_key(request: web.Request) -> web.StreamResponse:
+    """DELETE /v1/keys/{backend}."""
+    user_id = _whose(request, read_query(request, UserQuery))
+    await request.app[keys.OWN_KEYS].delete(
+        user_id=user_id, backend=path_name(request, "backend"), actor=_actor(keys.identity_of(request))
+    )
+    return web.Response(status=204)
+
+
+async def explain_auth(request: web.Request) -> web.StreamResponse:
+    """GET /v1/auth/explain."""
+    query = read_query(request, ExplainQuery)
+    user_id = _whose(request, query)
+    links = await request.app[keys.CREDENTIALS].explain(user_id=user_id, backend=query.backend)
+    return json_answer({"user_id": user_id, "backend": query.backend, "links": links})
+
+
+def _whose(request: web.Request, query: UserQuery) -> str:
+    who = keys.identity_of(request)
+    if query.user is None or query.user == who.user_id:
+        return who.user_id
+    if who.role != "admin":
+        raise ForbiddenError("only an admin may name another user")
+    return query.user
+
+
+def _actor(who: Identity) -> str:
+    return f"{who.role}:{who.user_id}"
+
+
+def _key_routes(base: str, *, suffix: str) -> tuple[Route, ...]:
+    one, unreadable = f"{base}/{{backend}}", (VaultUnavailableError,)
+
+    def named(handler: Handler) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await handler(request)
+
+        handle.__name__ = getattr(handler, "__name__", "") + suffix
+        return handle
+
+    return (
+        Route(
+            method="GET", path=base, handler=named(list_keys), tag="keys", summary="The user's own keys",
+            query=UserQuery, errors=unreadable,
+            replies=(Reply(description="What is known of them, never a value.", model=KeyList),),
+        ),
+        Route(
+            method="GET", path=one, handler=named(get_key), tag="keys", summary="One of them",
+            query=UserQuery, errors=(*unreadable, NotFoundError),
+            replies=(Reply(description="What is known of it, never its value.", model=KeyView),),
+        ),
+        Route(
+            method="PUT", path=one, handler=named(put_key), tag="keys", summary="Store a key",
+            description="It takes the place of the one before and is used for this user's runs from now on.",
+            body=KeyBody, errors=(*unreadable, UnknownBackendError),
+            replies=(Reply(description="What is known of it.", model=KeyView),),
+        ),
+        Route(
+            method="DELETE", path=one, handler=named(delete_key), tag="keys", summary="Remove a key",
+            description="Runs that have begun with it go on.", query=UserQuery, errors=(*unreadable, NotFoundError),
+            replies=(Reply(status=204, description="Removed.", media_type=""),),
+        ),
+    )  # fmt: skip
+
+
+ROUTES: Final = (
+    *_key_routes(_KEYS, suffix=""),
+    *_key_routes(_UI_KEYS, suffix="_ui"),
+    Route(
+        method="GET", path="/v1/auth/explain", handler=explain_auth, tag="keys",
+        summary="Which credential a run would use, and why", query=ExplainQuery,
+        errors=(UnknownBackendError, VaultUnavailableError, SecretUnreadableError),
+        replies=(Reply(description="Every place where one may be, in their order.", model=ExplainView),),
+    ),
+)  # fmt: skip

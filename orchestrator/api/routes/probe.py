@@ -1,0 +1,32 @@
+"""Whether a backend could log in, for the settings of a user interface."""
+
+from typing import Final
+
+from aiohttp import web
+
+from orchestrator.api import keys
+from orchestrator.api.bodies import read_query
+from orchestrator.api.responses import ProbeView
+from orchestrator.api.routing import Reply, Route, json_answer
+from orchestrator.api.schemas import ProbeQuery
+from orchestrator.api.views import probe_view
+from orchestrator.errors import SandboxError, UnknownBackendError
+
+
+async def probe_auth(request: web.Request) -> web.StreamResponse:
+    """GET /ui/plugins/external_agent/auth/probe."""
+    query = read_query(request, ProbeQuery)
+    user_id = keys.identity_of(request).user_id
+    return json_answer(probe_view(await request.app[keys.RUNS].probe(query.backend, user_id=user_id)))
+
+
+ROUTES: Final = (
+    Route(
+        method="GET", path="/ui/plugins/external_agent/auth/probe", handler=probe_auth, tag="backends",
+        summary="Whether a backend's CLI is there and could log in",
+        description="The CLI itself is asked, in a container without a network: what the provider thinks of the "
+        "credential is not known. It has 5 seconds to answer.",
+        query=ProbeQuery, replies=(Reply(description="What the CLI says.", model=ProbeView),),
+        errors=(UnknownBackendError, SandboxError),
+    ),
+)  # fmt: skip

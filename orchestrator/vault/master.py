@@ -1,0 +1,169 @@
+"""The master key: where it is read from, how it is made, and how one replaces another without a moment of loss.
+
+During a rotation the file with the new key lies beside the old one (``.new``), and for an instant the old one too
+(``.old``).  Which of them counts is what the database says, so a crash at any point leaves a vault that opens.  All
+functions block.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from orchestrator.config.vault import VaultPlace
+from orchestrator.errors import ConflictError, StorageError, VaultUnavailableError
+from orchestrator.vault.sealed import MasterKey
+
+_MAX_BYTES: Final = 4096
+
+
+class KeySource:
+    """The keys at one place."""
+
+    def __init__(self, place: VaultPlace) -> None:
+        self.place = place
+        self._known: dict[str, MasterKey] = {}
+
+    @classmethod
+    def find(cls, place: VaultPlace) -> KeySource | None:
+        """None: no vault is configured.  Nothing has been read yet."""
+        there = place.source == "environment" or any(os.path.lexists(path) for path in _files(place.key_file))
+        return cls(place) if there or place.required else None
+
+    def current(self) -> MasterKey:
+        """The key to begin with, when nothing has been sealed.  Raises VaultUnavailableError."""
+        if self.place.source == "environment":
+            return MasterKey.from_text(self.place.value or "", where=str(self.place))
+        return read_key(self.place.key_file)
+
+    def by_id(self, key_id: str) -> MasterKey | None:
+        """The key with this id; files are read again when it is not known yet (another process may have rotated).
+
+        Raises VaultUnavailableError when the only key there is cannot be read.
+        """
+        if key_id not in self._known:
+            self._known |= {key.key_id: key for key in self._candidates()}
+        return self._known.get(key_id)
+
+    def _candidates(self) -> Iterator[MasterKey]:
+        place = self.place
+        if place.source == "environment":
+            yield self.current()
+            if place.next_value:
+                yield self.next()
+            return
+        found = [key for path in _files(place.key_file) if (key := _peek(path)) is not None]
+        yield from found or [self.current()]  # the latter raises, in the right words
+
+    def next(self) -> MasterKey:
+        """The key that the environment names for a rotation.  Raises VaultUnavailableError."""
+        if not self.place.next_value:
+            raise VaultUnavailableError(
+                f"the key comes from ${self.place.variable}: put the new one (podmentor vault init --print) into "
+                f"${self.place.next_variable}, for the running service too, and rotate again"
+            )
+        return MasterKey.from_text(self.place.next_value, where=f"${self.place.next_variable}")
+
+    def stage(self, key: MasterKey) -> None:
+        """Put the key of a rotation beside the one in use.  Only with the database's write lock held."""
+        if self.place.source == "file":
+            new = _files(self.place.key_file)[1]
+            new.unlink(missing_ok=True)  # of a rotation that never got to its commit
+            write_key(new, key)
+
+    def settle(self, key_id: str) -> None:
+        """Give the key ``key_id`` its place and remove what a rotation left; only with the write lock held."""
+        if self.place.source == "environment":
+            return
+        main, new, old = _files(self.place.key_file)
+        if not new.exists() and not old.exists():
+            return
+        if _is(new, key_id):
+            if main.exists():
+                main.replace(old)
+            new.replace(main)
+            _sync(main.parent)
+        if _is(main, key_id):
+            new.unlink(missing_ok=True)
+            old.unlink(missing_ok=True)
+            _sync(main.parent)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a rotation was cut short and has left a file."""
+        return self.place.source == "file" and any(path.exists() for path in _files(self.place.key_file)[1:])
+
+
+def _files(main: Path) -> tuple[Path, Path, Path]:
+    return main, main.with_name(main.name + ".new"), main.with_name(main.name + ".old")
+
+
+def _peek(path: Path) -> MasterKey | None:
+    """The key in a file that may be missing, or cut by a crash."""
+    try:
+        return read_key(path)
+    except VaultUnavailableError:
+        return None
+
+
+def _is(path: Path, key_id: str) -> bool:
+    return (key := _peek(path)) is not None and key.key_id == key_id
+
+
+def read_key(path: Path) -> MasterKey:
+    """The key in a file that is ours alone.  Raises VaultUnavailableError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise VaultUnavailableError(f"there is no {path}: `podmentor vault init` makes the vault's key") from None
+    except OSError as error:
+        why = "it is a symbolic link" if path.is_symlink() else error.strerror
+        raise VaultUnavailableError(f"the vault's key {path} is not used: {why}") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise VaultUnavailableError(f"the vault's key {path} is not used: it is no regular file")
+        if found.st_uid != os.geteuid():
+            raise VaultUnavailableError(f"the vault's key {path} is not used: it belongs to uid {found.st_uid}")
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            raise VaultUnavailableError(f"the vault's key {path} is not used: others can get at it; chmod 600 {path}")
+        text = os.read(descriptor, _MAX_BYTES).decode("ascii", "replace")
+    except OSError as error:
+        raise VaultUnavailableError(f"the vault's key {path} cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+    return MasterKey.from_text(text, where=str(path))
+
+
+def write_key(path: Path, key: MasterKey) -> None:
+    """Make the file (0600), never over another; on disk when this returns.  Raises ConflictError, StorageError."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+            os.write(descriptor, f"{key.to_text()}\n".encode())
+            os.fsync(descriptor)
+        except BaseException:
+            path.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+        _sync(path.parent)
+    except FileExistsError:
+        raise ConflictError(f"{path} is there already") from None
+    except OSError as error:
+        raise StorageError(f"cannot write the vault's key {path}: {error.strerror}") from None
+
+
+def _sync(directory: Path) -> None:
+    """Renames are on disk only when their directory is."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

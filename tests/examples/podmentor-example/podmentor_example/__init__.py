@@ -1,0 +1,1 @@
+"""The smallest backend for podmentor."""

@@ -1,0 +1,93 @@
+"""Which credential a run used: in its record, in the audit log, and the same one after a restart."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import SecretUnreadableError, StorageError, VaultUnavailableError
+from orchestrator.runs.database import SCHEMA, SCHEMA_VERSION, Database
+from tests.orchestrator.runs.harness import USER, World, answer
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def test_the_record_and_the_audit_log_say_which_link_was_used(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        assert run.credential_link is None
+        answer(await service.box())
+        assert (await service.finished(run.run_id)).credential_link == "technical_user"
+    assert world.audit.events == [
+        {"event": "credential.used", "user_id": USER, "backend": "echo", "run_id": run.run_id,
+         "link": "technical_user"},
+    ]  # fmt: skip
+
+
+async def test_a_run_that_is_taken_over_keeps_to_its_link(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s1")
+        await service.until(run.run_id, "session_started")
+    assert world.credentials.asked == [None]
+    async with world.service() as service:
+        box.say(done="x")
+        box.exit(0)
+        await service.finished(run.run_id)
+    assert world.credentials.asked == [None, "technical_user"]
+    assert [one["run_id"] for one in world.audit.events] == [run.run_id] * 2
+
+
+@pytest.mark.parametrize("failure", [SecretUnreadableError("it is broken"), VaultUnavailableError("no key of a vault")])
+async def test_a_key_that_cannot_be_read_ends_the_run_before_anything_is_started(
+    world: World, failure: Exception
+) -> None:
+    world.credentials.failure = failure
+    async with world.service() as service:
+        run = await service.submit()
+        record = await service.finished(run.run_id)
+    assert record.error is not None
+    assert (record.error["reason"], record.error["message"]) == ("auth_required", str(failure))
+    assert record.credential_link is None
+    assert (world.runtime.boxes, world.relay.grants, world.audit.events) == ({}, {}, [])
+
+
+async def test_what_cannot_be_audited_is_not_used(world: World) -> None:
+    world.audit.failure = StorageError("the audit log cannot be written")
+    async with world.service() as service:
+        record = await service.finished((await service.submit()).run_id)
+    assert record.error is not None
+    assert "audit log" in record.error["message"]
+    assert (world.runtime.boxes, world.relay.grants) == ({}, {})
+
+
+async def test_a_database_of_the_version_before_gets_the_new_column(tmp_path: Path) -> None:
+    path = tmp_path / "podmentor.db"
+    connection = sqlite3.connect(path)
+    old = SCHEMA.replace(",\n  credential_link TEXT", "")
+    assert old != SCHEMA
+    connection.executescript(f"{old} PRAGMA user_version=1;")
+    connection.execute("INSERT INTO subagents VALUES ('s', 'u', 'b', NULL, NULL, NULL, 'overlay', 't', 't')")
+    connection.execute(
+        "INSERT INTO runs (run_id, subagent_id, user_id, backend, query, state, tier, limits, metadata, created_at,"
+        " request_sha256) VALUES ('r', 's', 'u', 'b', 'q', 'finished', 1, '{}', '{}', 't', 'x')"
+    )
+    connection.commit()
+    connection.close()
+    for _ in range(2):
+        database = Database(path)
+        await database.open()
+        try:
+            rows = await database.call(
+                lambda db: [tuple(row) for row in db.execute("SELECT run_id, credential_link FROM runs")]
+            )
+            versions = await database.call(lambda db: db.execute("PRAGMA user_version").fetchone()[0])
+        finally:
+            await database.aclose()
+        assert (rows, versions) == ([("r", None)], SCHEMA_VERSION)

@@ -1,0 +1,69 @@
+"""The bench over every backend of this checkout, with its real image."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.testing.conformance import load_all
+from tests.adapters.registered import adapters
+from tests.podman.live import PROJECT, podman, processes_with
+
+pytestmark = [pytest.mark.podman, pytest.mark.timeout(400)]
+BACKENDS = sorted(name for name, adapter in adapters().items() if adapter.transport == "subprocess")
+
+
+async def bench(state: Path, *arguments: str) -> tuple[int | None, Any, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "orchestrator", "--state", str(state), "bench", "--json", "-v", *arguments, cwd=PROJECT,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), 380)
+    return process.returncode, json.loads(out or b"null"), err.decode()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_no_check_fails_and_nothing_is_left(tmp_path: Path, backend: str) -> None:
+    code, report, said = await bench(tmp_path / "s", backend, "--record", str(tmp_path / "out"))
+    assert report, said
+    (found,) = report["backends"]
+    assert [result for result in found["results"] if result["outcome"] not in {"pass", "unsupported"}] == [], said
+    assert code == 0
+    assert found["timings"]["bench"] < 300
+    recordings = load_all(tmp_path / "out" / backend)
+    assert {"text", "shell", "401"} <= {recording.name for recording in recordings}
+    assert all(recording.expected for recording in recordings)
+    assert not (tmp_path / "s" / "bench" / backend).exists()
+    assert processes_with(str(tmp_path)) == []
+
+
+async def test_an_image_that_is_not_there(tmp_path: Path) -> None:
+    code, report, _ = await bench(tmp_path / "s", "claude-code", "--image", f"1.0.0-{secrets.token_hex(6)}")
+    assert code == 1
+    first, *others = report["backends"][0]["results"]
+    assert first["outcome"] == "fail"
+    assert "podmentor images list" in first["detail"]
+    assert {result["outcome"] for result in others} == {"skipped"}
+
+
+async def test_a_bench_that_is_told_to_end_takes_its_runs_with_it(tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "orchestrator", "--state", str(state), "bench", "claude-code", "-v", cwd=PROJECT,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    await asyncio.wait_for(process.stderr.readline(), 100)  # the first scene has ended, others have begun
+    instance = (state / "bench" / "claude-code" / "state" / "instance").read_text().strip()
+    process.terminate()
+    await asyncio.wait_for(process.communicate(), 100)
+    assert process.returncode == 130
+    listing = await podman("ps", "-a", "--filter", f"label=podmentor.instance={instance}", "--format", "{{.ID}}")
+    assert listing == ""
+    assert not (state / "bench" / "claude-code").exists()
