@@ -16,6 +16,8 @@ from orchestrator.errors import InvalidRequestError, NotFoundError
 M = TypeVar("M", bound=BaseModel)
 BODY_SECONDS: Final = 60.0
 _SHOWN: Final = 10
+_WITH_BYTES: Final = frozenset({"paths"})
+"""Members in which a lone surrogate stands for a byte of a path; all other texts refuse them by themselves."""
 _WORDS: Final = {
     "missing": "is missing",
     "string_pattern_mismatch": "must be a plain name: letters, digits, '.', '_' and '-', at most 64",
@@ -37,7 +39,7 @@ def parse_body(raw: bytes, model: type[M]) -> M:
     """``raw`` as ``model``.  Pure."""
     try:
         document = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
-        if b"\\ud" in raw or b"\\uD" in raw:
+        if (b"\\ud" in raw or b"\\uD" in raw) and not model.model_fields.keys() & _WITH_BYTES:
             json.dumps(document, ensure_ascii=False).encode()  # a lone surrogate is no text: it cannot be stored
     except RecursionError:
         raise InvalidRequestError("the body is nested too deeply") from None

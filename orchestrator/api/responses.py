@@ -143,23 +143,6 @@ class SessionMapView(Answer):
     external_agent: SessionMap
 
 
-class ChangeView(Answer):
-    """One difference between the workspace and the repo."""
-
-    path: str
-    change: Literal["added", "modified", "deleted"]
-    size: int | None
-    binary: bool
-    insertions: int
-    deletions: int
-
-
-class ChangeList(Answer):
-    """All differences."""
-
-    changes: list[ChangeView]
-
-
 class CapabilitiesView(Answer):
     """What a backend can do."""
 

@@ -3,10 +3,20 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SecretStr,
+    WithJsonSchema,
+)
 
 from orchestrator.config.hosts import egress_pattern
 from orchestrator.config.models import PLAIN_NAME
+from orchestrator.contract.changes import OnConflict
 from orchestrator.contract.runs import RunState, WorkspaceMode
 
 METADATA_BYTES = 16 * 1024
@@ -92,6 +102,80 @@ class EgressBody(Body):
     """Without it: 443 and 80."""
 
 
+def _path_list(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise ValueError('must be a JSON list of paths, such as ["src","a.txt"]') from None
+
+
+MAX_PATHS = 10_000
+MAX_PATH_CHARS = 4096
+
+
+def _path_text(value: object) -> str:
+    # pydantic's own str refuses lone surrogates, which stand for the bytes of a path that are not UTF-8
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS:
+        raise ValueError(f"must be a path of 1 to {MAX_PATH_CHARS} characters")
+    return value
+
+
+ChangedPath = Annotated[
+    str,
+    PlainValidator(_path_text),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARS}),
+]
+ChangedPaths = Annotated[list[ChangedPath], Field(max_length=MAX_PATHS)]
+
+
+class SelectionBody(Body):
+    """Which changes."""
+
+    paths: ChangedPaths = Field(default_factory=list)
+    """Files, or directories with all that is below them; none: all changes."""
+    ignored: bool = False
+    """Also files that git ignores; one that is named by its own path is always meant."""
+
+
+class DiscardBody(Body):
+    """Which changes are to be dropped."""
+
+    paths: ChangedPaths = Field(default_factory=list)
+    """Files, or directories with all that is below them; none: all changes, and the agent's commits."""
+
+
+class ApplyBody(SelectionBody):
+    """Which changes are to reach the repo, and how."""
+
+    on_conflict: OnConflict = "refuse"
+    """merge: three-way, as git does it; theirs: take the agent's; ours: keep the repo's."""
+    dry_run: bool = False
+    """Only say what would be done."""
+    branch: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Make a commit on this new branch; the work tree is not touched."""
+    message: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+    """Of that commit."""
+
+
+class RollbackBody(Body):
+    """Where to go back to."""
+
+    run_id: PlainName
+    """The workspace becomes what it was at the end of this run."""
+
+
+class GcBody(Body):
+    """What may be removed."""
+
+    older_than_days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] | None = None
+    """Used last so many days ago; absent: the configured `storage.retention_days`."""
+    unapplied: bool = False
+    """Also conversations with changes that nobody has applied or discarded."""
+    dry_run: bool = False
+
+
 class ToolArgs(Body):
     """Arguments of a tool: exactly these."""
 
@@ -149,6 +233,22 @@ class RunListQuery(Query):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     before: PlainName | None = None
     """``next_before`` of the page before."""
+
+
+class ChangesQuery(Query):
+    """Which changes."""
+
+    path: ChangedPath | None = None
+    """Only this file, or what is below this directory."""
+    paths: Annotated[ChangedPaths, BeforeValidator(_path_list)] = Field(default_factory=list)
+    """Several of them, as a JSON list."""
+
+
+class PatchQuery(ChangesQuery):
+    """Which changes."""
+
+    ignored: bool = False
+    """Also files that git ignores; one that is named by its own path always comes."""
 
 
 class EventsQuery(Query):

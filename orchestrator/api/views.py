@@ -7,8 +7,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.changes import ApplyResult, CommitInfo, FileChange
 from orchestrator.contract.credentials import KeyInfo
-from orchestrator.contract.runs import FileChange, RunRecord, SubagentRecord
+from orchestrator.contract.gc import GcResult
+from orchestrator.contract.runs import RunRecord, SubagentRecord
 from orchestrator.contract.types import AuthStatus
 
 _LIST_CHARS: Final = 1000
@@ -118,9 +120,27 @@ def session_map(records: list[SubagentRecord]) -> dict[str, Any]:
     return {"external_agent": {"session_map": sessions}}
 
 
-def change_view(change: FileChange) -> dict[str, Any]:
-    """ChangeView."""
-    return _plain(change)
+def change_list(changes: list[FileChange]) -> dict[str, Any]:
+    """ChangeList."""
+    return {
+        "changes": [_plain(change) for change in changes if not change.ignored],
+        "ignored": [_plain(change) for change in changes if change.ignored],
+    }
+
+
+def apply_view(result: ApplyResult) -> dict[str, Any]:
+    """ApplyView."""
+    return _plain(result)
+
+
+def gc_view(result: GcResult) -> dict[str, Any]:
+    """GcView."""
+    return _plain(result)
+
+
+def commit_view(commit: CommitInfo) -> dict[str, Any]:
+    """CommitView."""
+    return _plain(commit)
 
 
 def key_view(info: KeyInfo) -> dict[str, Any]:

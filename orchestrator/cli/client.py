@@ -16,6 +16,7 @@ from urllib.parse import quote
 import aiohttp
 
 from orchestrator import errors
+from orchestrator.cli.changes_calls import ChangesCalls
 from orchestrator.cli.sse import SseParser
 from orchestrator.errors import PodmentorError
 
@@ -62,7 +63,7 @@ def error_of(status: int, body: bytes) -> PodmentorError:
     return _BY_CODE.get(code, RemoteError)(message, **{k: v for k, v in details.items() if k not in core})
 
 
-class ApiClient:
+class ApiClient(ChangesCalls):
     """One connection to one service.  Use as an async context manager."""
 
     def __init__(
@@ -108,11 +109,18 @@ class ApiClient:
         params: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
     ) -> bytes:
         """The body of the answer.  Raises the service's error, or ServiceGoneError."""
         try:
             async with self._session.request(
-                method, self._base + path, params=params, json=body, headers=headers, allow_redirects=False
+                method,
+                self._base + path,
+                params=params,
+                json=body,
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=10),
             ) as response:
                 data = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -185,14 +193,6 @@ class ApiClient:
     async def delete_subagent(self, subagent_id: str) -> None:
         """Remove a conversation with all that belongs to it."""
         await self.call("DELETE", f"/v1/subagents/{quote(subagent_id, safe='')}")
-
-    async def changes(self, subagent_id: str) -> list[dict[str, Any]]:
-        """What its workspace has changed."""
-        return list((await self.json("GET", f"/v1/subagents/{quote(subagent_id, safe='')}/changes"))["changes"])
-
-    async def patch(self, subagent_id: str) -> bytes:
-        """The same as a unified diff."""
-        return await self.call("GET", f"/v1/subagents/{quote(subagent_id, safe='')}/changes.patch")
 
     async def backends(self) -> list[dict[str, Any]]:
         """The enabled backends."""

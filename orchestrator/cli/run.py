@@ -41,7 +41,7 @@ def size(value: str) -> int:
 )
 @click.option("--no-repo", is_flag=True, help="Begin with an empty workspace.")
 @click.option(
-    "--workspace", type=click.Choice(["overlay", "direct", "readonly"]),
+    "--workspace", type=click.Choice(["overlay", "copy", "direct", "readonly"]),
     help="overlay: the repo stays as it is; direct: the agent writes into it; readonly.  Default: overlay.",
 )  # fmt: skip
 @click.option("--tier", type=click.Choice(["0", "1"]), help="0: network; 1: none but the way to the model provider.")

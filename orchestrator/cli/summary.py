@@ -9,7 +9,10 @@ from rich.console import Console
 from orchestrator.cli.safe import clean, one_line
 
 _FILES = 20
-_LETTERS = {"added": ("A", "green"), "modified": ("M", "yellow"), "deleted": ("D", "red")}
+_LETTERS = {
+    "added": ("A", "green"), "modified": ("M", "yellow"), "deleted": ("D", "red"), "renamed": ("R", "cyan"),
+    "mode": ("m", "yellow"),
+}  # fmt: skip
 
 
 def print_summary(
@@ -43,23 +46,31 @@ def print_summary(
         )
 
 
-def print_changes(console: Console, changes: Sequence[Mapping[str, Any]]) -> None:
-    """Totals, then one line for each file."""
+def print_changes(console: Console, changes: Sequence[Mapping[str, Any]], *, most: int = _FILES) -> None:
+    """Totals, then one line for each file, at most ``most`` of them."""
     if not changes:
         console.out("no file changed", style="dim", highlight=False)
         return
     plus, minus = (sum(int(change.get(name) or 0) for change in changes) for name in ("insertions", "deletions"))
     console.out(f"{len(changes)} file{'s'[: len(changes) != 1]} changed, +{plus} -{minus}", highlight=False)
-    for change in changes[:_FILES]:
+    for change in changes[:most]:
         letter, style = _LETTERS.get(str(change.get("change")), ("?", "dim"))
         console.out(f"  {letter} ", end="", style=style, highlight=False)
-        console.out(f"{one_line(str(change.get('path')), 200)}  {counts(change)}", highlight=False)
-    if len(changes) > _FILES:
-        console.out(f"  … {len(changes) - _FILES} more", style="dim", highlight=False)
+        console.out(f"{path_words(change)}  {counts(change)}", highlight=False)
+    if len(changes) > most:
+        console.out(f"  … {len(changes) - most} more", style="dim", highlight=False)
+
+
+def path_words(change: Mapping[str, Any]) -> str:
+    """The path; of a renamed file both."""
+    path = one_line(str(change.get("path")), 200)
+    return f"{one_line(str(change['old_path']), 200)} → {path}" if change.get("old_path") else path
 
 
 def counts(change: Mapping[str, Any]) -> str:
-    """``+3 -1``, or ``binary``."""
+    """``+3 -1``, ``100644 → 100755``, or ``binary``."""
+    if change.get("change") == "mode":
+        return f"{clean(str(change.get('old_mode')))} → {clean(str(change.get('mode')))}"
     if change.get("binary"):
         return "binary"
     return f"+{int(change.get('insertions') or 0)} -{int(change.get('deletions') or 0)}"

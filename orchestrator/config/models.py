@@ -101,6 +101,8 @@ class BackendConfig(Model):
     base_url: Annotated[str, AfterValidator(_base_url)] | None = None
     """Base URL of the provider (or of the peer instance), when it is not the adapter's own."""
     expose_mcp_tools: list[str] = Field(default_factory=list)
+    workspace: Literal["overlay", "copy", "direct", "readonly"] = "overlay"
+    """What a new conversation works on, when its first run does not say."""
 
 
 class ExternalAgentConfig(Model):
@@ -130,6 +132,8 @@ class StorageConfig(Model):
 
     state_dir: AbsolutePath | None = None
     runtime_dir: AbsolutePath | None = None
+    retention_days: Annotated[float, BeforeValidator(_a_number), Field(gt=0)] = 30.0
+    """What ``podmentor gc`` keeps: conversations and logs that were used within so many days."""
 
 
 class VaultConfig(Model):

@@ -8,13 +8,23 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.changes import (
+    EVERYTHING,
+    ApplyRequest,
+    ApplyResult,
+    ChangeSelection,
+    CommitInfo,
+    CommitsForm,
+    FileChange,
+)
 from orchestrator.contract.credentials import LinkName
+from orchestrator.contract.gc import GcRequest, GcResult
 from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.events import EventRecord
 
 RunState: TypeAlias = Literal["queued", "starting", "running", "finished"]
 Outcome: TypeAlias = Literal["completed", "failed", "cancelled"]
-WorkspaceMode: TypeAlias = Literal["overlay", "direct", "readonly"]
+WorkspaceMode: TypeAlias = Literal["overlay", "copy", "direct", "readonly"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,19 +139,6 @@ class RunFilter:
     """run_id of the last run of the page before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
-    """One difference between the workspace and the repo."""
-
-    path: str
-    """Relative, ``/``-separated; bytes that are not UTF-8 appear as surrogate escapes."""
-    change: Literal["added", "modified", "deleted"]
-    size: int | None
-    binary: bool
-    insertions: int
-    deletions: int
-
-
 class RunService(Protocol):
     """Everything that can be done with runs.  ``user_id`` None means: may see everybody's (admin)."""
 
@@ -203,12 +200,43 @@ class RunService(Protocol):
         """Remove a conversation with its home, workspace and runs.  Raises ConflictError while one of them runs."""
         ...
 
-    async def changes(self, subagent_id: str, *, user_id: str | None) -> list[FileChange]:
-        """What the conversation's workspace has changed against the repo."""
+    async def changes(
+        self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
+    ) -> list[FileChange]:
+        """What the conversation's workspace has changed against the repo, the ignored files included and marked."""
         ...
 
-    async def patch(self, subagent_id: str, *, user_id: str | None) -> bytes:
-        """The same as a unified diff."""
+    async def patch(self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING) -> bytes:
+        """The same in git's patch format."""
+        ...
+
+    async def commits(self, subagent_id: str, *, user_id: str | None) -> list[CommitInfo]:
+        """The commits that the agent made, newest first."""
+        ...
+
+    async def commits_file(self, subagent_id: str, *, user_id: str | None, form: CommitsForm) -> bytes:
+        """The same as a git bundle or as a series of patches for ``git am``.  NotFoundError when there are none."""
+        ...
+
+    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
+        """Bring changes into the repo.  Raises ConflictError (a run is not finished; conflicts, in ``details``:
+        ``files``), InvalidRequestError (no repo, a wrong branch name)."""
+        ...
+
+    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
+        """Drop these changes (none named: all); the paths that were changed.  Raises as ``apply`` does."""
+        ...
+
+    async def changes_of_run(self, run_id: str, *, user_id: str | None) -> dict[str, str]:
+        """By path what this run did: ``changed``, ``deleted`` or ``restored``.  Raises NotFoundError."""
+        ...
+
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
+        """Take the workspace back to the end of a run.  Raises NotFoundError, ConflictError."""
+        ...
+
+    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
+        """Remove what is older than the retention.  Raises ForbiddenError unless the caller may see everybody's."""
         ...
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:

@@ -36,6 +36,8 @@ class WorkspaceMount:
     source: Path
     upper: Path | None = None
     work: Path | None = None
+    target: Path | None = None
+    """Where changes are applied, when that is not ``source`` (a private copy of it)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

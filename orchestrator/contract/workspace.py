@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from orchestrator.contract.runs import FileChange
+from orchestrator.contract.changes import (
+    EVERYTHING,
+    ApplyRequest,
+    ApplyResult,
+    ChangeSelection,
+    CommitInfo,
+    CommitsForm,
+    FileChange,
+)
 from orchestrator.contract.sandbox import WorkspaceMount
 
 
@@ -22,13 +31,13 @@ class Workspaces(Protocol):
     """Makes, reads and removes them.  ``source`` None: the conversation works in an empty directory of its own."""
 
     async def prepare(
-        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "copy", "direct", "readonly"]
     ) -> Prepared:
         """Make (or find) the directories of a conversation, ready to be mounted.  Raises InvalidRequestError."""
         ...
 
     def mount_of(
-        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "direct", "readonly"]
+        self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "copy", "direct", "readonly"]
     ) -> WorkspaceMount:
         """The mount of a conversation without touching the disk."""
         ...
@@ -49,10 +58,60 @@ class Workspaces(Protocol):
         """Runs that have a control directory and are not ``active``."""
         ...
 
-    async def list_changes(self, mount: WorkspaceMount) -> list[FileChange]:
-        """What the agent has changed."""
+    async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
+        """What the agent has changed, the ignored files included and marked."""
         ...
 
-    async def unified_patch(self, mount: WorkspaceMount) -> bytes:
+    async def unified_patch(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> bytes:
         """The same as a patch."""
+        ...
+
+    def exclusive(self, subagent_id: str) -> AbstractAsyncContextManager[None]:
+        """Nobody else prepares or changes the workspace inside the block."""
+        ...
+
+    async def run_ended(self, mount: WorkspaceMount, *, run_id: str, began_at: str) -> None:
+        """Take down what the repo has where the agent changed something, and take a snapshot.
+
+        No container may have the workspace mounted.
+
+        ``began_at``: when the run began (RFC 3339).  Raises StorageError.
+        """
+        ...
+
+    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
+        """Bring changes into the repo.  Inside ``exclusive``, with no container running.
+
+        ``began_at``: when the conversation began.  Raises ConflictError, InvalidRequestError, StorageError.
+        """
+        ...
+
+    async def discard_changes(self, mount: WorkspaceMount, paths: tuple[str, ...] = ()) -> list[str]:
+        """Drop these changes (none named: all of them, the agent's commits too); the paths that were changed.
+
+        Inside ``exclusive``, with no container running.  Raises ConflictError, InvalidRequestError, StorageError.
+        """
+        ...
+
+    async def changes_of_run(self, mount: WorkspaceMount, run_id: str) -> dict[str, str]:
+        """By path what the run did: ``changed``, ``deleted`` or ``restored``.  Raises NotFoundError."""
+        ...
+
+    async def rollback(self, mount: WorkspaceMount, run_id: str) -> list[str]:
+        """Take the workspace back to the end of a run; paths that differ from the repo before or after.
+
+        Inside ``exclusive``, with no container running.  Raises NotFoundError, InvalidRequestError, StorageError.
+        """
+        ...
+
+    async def recover(self) -> dict[str, Literal["completed", "rolled_back"]]:
+        """Finish what a crash interrupted; by subagent, how it ended."""
+        ...
+
+    async def list_commits(self, mount: WorkspaceMount) -> list[CommitInfo]:
+        """The commits that the agent made, newest first."""
+        ...
+
+    async def export_commits(self, mount: WorkspaceMount, form: CommitsForm) -> bytes:
+        """The same as a file.  Raises NotFoundError when there are none."""
         ...

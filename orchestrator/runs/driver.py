@@ -27,6 +27,7 @@ from orchestrator.runs.journal import Entry, clean, to_json
 from orchestrator.runs.limits_watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
+from orchestrator.runs.reviews import take_down
 from orchestrator.runs.state import advance, outcome_of
 from orchestrator.runs.store import StoredRun
 from orchestrator.runs.ways import route_of
@@ -267,19 +268,20 @@ class RunDriver:
         return columns
 
     async def _teardown(self) -> None:
-        """Container, gateway, control directory, account: each is tried, whatever became of the others; a failure is
-        logged and left to the sweep at the next start."""
+        """Container, gateway, control directory, record, account: each is tried, whatever became of the others; a
+        failure is logged and left to the sweep at the next start."""
         for what, step in (
             ("container", self._remove_container),
             ("way out", self.door.close),
             ("control directory", lambda: self._deps.workspaces.remove_control_dir(self._id)),
+            ("record of the changes", lambda: take_down(self._run, self._deps)),
             ("account", self._leave_account),
         ):
             try:
                 async with asyncio.timeout(TEARDOWN_SECONDS):
                     await step()
             except (PodmentorError, TimeoutError, OSError):
-                log.exception("run %s: the %s could not be removed", self._id, what)
+                log.exception("run %s: the %s could not be seen to", self._id, what)
 
     async def _leave_account(self) -> None:
         if restored := await self._deps.homes.leave(self._id):

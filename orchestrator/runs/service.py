@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.contract.adapter import BackendInfo
-from orchestrator.contract.runs import FileChange, RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
 from orchestrator.contract.types import AuthStatus
 from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
 from orchestrator.events import EventRecord, Status
@@ -25,6 +25,7 @@ from orchestrator.runs.egress import added_rule, resolve_egress
 from orchestrator.runs.journal import Entry
 from orchestrator.runs.limits import resolve_limits
 from orchestrator.runs.probe import Prober
+from orchestrator.runs.reviews import Reviewing
 from orchestrator.runs.store import NewRun, StoredRun
 from orchestrator.runs.supervisor import Supervisor
 
@@ -33,11 +34,11 @@ MAX_ADDED = 64
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
-class Runs:
+class Runs(Reviewing):
     """See ``orchestrator.contract.runs.RunService`` for what each method promises."""
 
     def __init__(self, deps: Deps, supervisor: Supervisor) -> None:
-        self._deps = deps
+        super().__init__(deps)
         self._supervisor = supervisor
         self._prober = Prober(deps)
 
@@ -59,7 +60,7 @@ class Runs:
         if not request.query.strip():
             raise InvalidRequestError("the query is empty; say what the agent should do")
         repo, source = self._repo(request)
-        workspace = request.workspace or "overlay"
+        workspace = request.workspace or config.external_agent.backends[request.backend].workspace
         if request.subagent_id is not None:
             before = await self.get_subagent(request.subagent_id, user_id=request.user_id)
             source, repo, workspace = await self._continued(before, request, source)
@@ -88,7 +89,7 @@ class Runs:
 
     async def _continued(
         self, before: SubagentRecord, request: RunRequest, source: Path | None
-    ) -> tuple[Path | None, str | None, Literal["overlay", "direct", "readonly"]]:
+    ) -> tuple[Path | None, str | None, WorkspaceMode]:
         """A following run works where the conversation has always worked."""
         if before.backend != request.backend:
             raise InvalidRequestError(
@@ -194,31 +195,6 @@ class Runs:
             for found in await self._deps.store.subagents(user_id=user_id, subagent_id=subagent_id):
                 return found
         raise NotFoundError(f"there is no subagent {subagent_id}")
-
-    async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
-        """Remove a conversation with everything that belongs to it."""
-        found = await self.get_subagent(subagent_id, user_id=user_id)
-        if found.busy:
-            raise ConflictError(f"subagent {subagent_id} has a run that is not finished; cancel it first")
-        await self._deps.workspaces.discard(subagent_id)
-        for run_id in found.run_ids:
-            await self._deps.runtime.delete_tree(self._deps.paths.run_dir(run_id))
-        await self._deps.store.delete_subagent(subagent_id)
-
-    async def changes(self, subagent_id: str, *, user_id: str | None) -> list[FileChange]:
-        """What the conversation has changed."""
-        mount = await self._mount(subagent_id, user_id)
-        return await self._deps.workspaces.list_changes(mount)
-
-    async def patch(self, subagent_id: str, *, user_id: str | None) -> bytes:
-        """The same as a patch."""
-        mount = await self._mount(subagent_id, user_id)
-        return await self._deps.workspaces.unified_patch(mount)
-
-    async def _mount(self, subagent_id: str, user_id: str | None) -> Any:
-        found = await self.get_subagent(subagent_id, user_id=user_id)
-        source = await self._deps.store.source_of(subagent_id)
-        return self._deps.workspaces.mount_of(subagent_id=subagent_id, source=source, mode=found.workspace)
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """The enabled backends."""

@@ -238,6 +238,13 @@ class Store:
 
         return await self._database.call(work)
 
+    async def finished_before(self, at: str) -> list[tuple[str, str]]:
+        """Runs that had ended by then: (run, subagent)."""
+        query = "SELECT run_id, subagent_id FROM runs WHERE state = 'finished' AND finished_at < ? ORDER BY number"
+        return await self._database.call(
+            lambda connection: [(row["run_id"], row["subagent_id"]) for row in connection.execute(query, (at,))]
+        )
+
     async def delete_subagent(self, subagent_id: str) -> None:
         """Remove a conversation with its runs and events."""
         await self._database.call(

@@ -47,6 +47,8 @@ class Supervisor:
     async def start(self) -> None:
         """Sweep what a crash left, take over what still runs, queue what waited."""
         deps = self._deps
+        for subagent_id, how in (await deps.workspaces.recover()).items():
+            await deps.audit.record(f"changes.{how}", subagent_id=subagent_id, reason="an apply was interrupted")
         boxes = {box.run_id: box for box in await deps.runtime.find()}
         runs = await deps.store.unfinished()
         unfinished = {run.record.run_id for run in runs}

@@ -1,7 +1,7 @@
-"""What an agent has changed: the list, and the patch that ``git apply`` takes.
+"""What an agent has changed: the list, the patch that ``git apply`` takes, and the agent's own commits.
 
-For an overlay both are read from its upper directory.  A read-only workspace has no changes; a ``direct`` one is the
-repo itself, whose history alone can tell.
+For an overlay all of it is read from its upper directory.  A read-only workspace has no changes; a ``direct`` one is
+the repo itself, whose history alone can tell.
 """
 
 from __future__ import annotations
@@ -9,38 +9,84 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
-from orchestrator.contract.runs import FileChange
+from orchestrator.contract.changes import EVERYTHING, ChangeSelection, CommitInfo, CommitsForm, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
-from orchestrator.errors import InvalidRequestError, StorageError
+from orchestrator.errors import InvalidRequestError, NotFoundError, StorageError
+from orchestrator.workspace import commits
+from orchestrator.workspace.git import GitError
 from orchestrator.workspace.linediff import Budget
 from orchestrator.workspace.patch import file_patch, marker
-from orchestrator.workspace.tree import Difference, Whiteout, differences, is_whiteout
+from orchestrator.workspace.selection import Chosen
+from orchestrator.workspace.survey import Found, survey
+from orchestrator.workspace.tree import Difference, Whiteout, differences, is_whiteout, read_side
 
 MAX_PATCH_BYTES = 64 * 1024**2
 """Once a patch has grown to this, the content of the files that follow is left out (with git's marker for it)."""
+PATCH_FILE_BYTES = 32 * 1024**2
+"""Content of larger files is not in the patch."""
 T = TypeVar("T")
+Cut = Callable[[Iterator[Difference]], Iterator[Difference]]
 
 
-async def list_changes(mount: WorkspaceMount, *, whiteout: Whiteout = is_whiteout) -> list[FileChange]:
-    """The changed files, sorted by path; line counts are 0 for binary ones.
+async def list_changes(
+    mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING, *, whiteout: Whiteout = is_whiteout
+) -> list[FileChange]:
+    """The changed files, sorted by path; line counts are 0 for binary ones.  Ignored files are among them, marked.
 
     Pipes, sockets and directories that cannot be looked into are listed too (binary, without a size).  Raises
-    InvalidRequestError for ``direct`` and StorageError when the workspace or the repo has gone.
+    InvalidRequestError for ``direct`` and for a wrong path, StorageError when the workspace or the repo has gone.
     """
-    return await _off_loop(mount, _list, whiteout) or []
+    chosen = Chosen(selection)
+
+    def work(upper: Path, lower: Path, cut: Cut) -> list[FileChange]:
+        found = survey(cut(differences(upper, lower, whiteout=whiteout)), upper=upper, lower=lower, whiteout=whiteout)
+        return [one.change for one in found if _meant(one, chosen)]
+
+    return await _off_loop(mount, work) or []
 
 
-async def unified_patch(mount: WorkspaceMount, *, whiteout: Whiteout = is_whiteout) -> bytes:
-    """All changes in git's patch format.  Raises as ``list_changes`` does."""
-    return await _off_loop(mount, _patch, whiteout) or b""
+async def unified_patch(
+    mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING, *, whiteout: Whiteout = is_whiteout
+) -> bytes:
+    """The chosen changes in git's patch format, binary content included; ignored files only when asked for.
+
+    Raises as ``list_changes`` does.
+    """
+    chosen = Chosen(selection)
+
+    def work(upper: Path, lower: Path, cut: Cut) -> bytes:
+        found = survey(cut(differences(upper, lower, whiteout=whiteout)), upper=upper, lower=lower, whiteout=whiteout)
+        wanted = {
+            one.path: one
+            for one in found
+            if chosen.takes(one.path, one.origin.path if one.origin else None, ignored=one.change.ignored)
+        }
+        again = cut(differences(upper, lower, whiteout=whiteout, large=PATCH_FILE_BYTES))
+        return _patch(again, wanted, lower)
+
+    return await _off_loop(mount, work) or b""
 
 
-async def _off_loop(mount: WorkspaceMount, fold: Callable[[Iterator[Difference]], T], whiteout: Whiteout) -> T | None:
+async def list_commits(mount: WorkspaceMount) -> list[CommitInfo]:
+    """The commits that the agent made, newest first.  Raises as ``list_changes`` does."""
+    return await _off_loop(mount, lambda upper, lower, _: commits.listed(upper, lower)) or []
+
+
+async def export_commits(mount: WorkspaceMount, form: CommitsForm) -> bytes:
+    """The same as a bundle or as patches for ``git am``.  Raises NotFoundError when there are none."""
+    data = await _off_loop(mount, lambda upper, lower, _: commits.exported(upper, lower, form))
+    if not data:
+        raise NotFoundError("the agent has made no commits in this workspace")
+    return data
+
+
+async def _off_loop(mount: WorkspaceMount, fold: Callable[[Path, Path, Cut], T]) -> T | None:
     if mount.mode == "readonly":
         return None
-    upper = mount.upper
+    upper, lower = mount.upper, mount.source
     if mount.mode == "direct" or upper is None:
         raise InvalidRequestError(
             "the agent worked directly in the repo, so podmentor has no record of its changes: "
@@ -50,9 +96,11 @@ async def _off_loop(mount: WorkspaceMount, fold: Callable[[Iterator[Difference]]
 
     def work() -> T:
         try:
-            return fold(_until(stop, differences(upper, mount.source, whiteout=whiteout)))
+            return fold(upper, lower, lambda found: _until(stop, found))
         except OSError as error:
-            raise StorageError(f"the workspace cannot be compared with {mount.source}: {error.strerror}") from error
+            raise StorageError(f"the workspace cannot be compared with {lower}: {error.strerror}") from error
+        except GitError as error:
+            raise StorageError(f"git cannot read what the agent left in {upper}: {error}") from error
 
     try:
         return await asyncio.to_thread(work)
@@ -67,29 +115,21 @@ def _until(stop: threading.Event, found: Iterator[Difference]) -> Iterator[Diffe
         yield difference
 
 
-def _list(found: Iterator[Difference]) -> list[FileChange]:
-    budget = Budget()
-    out = []
-    for difference in found:
-        before, after = difference.before, difference.after
-        patch = file_patch(difference, budget)
-        out.append(
-            FileChange(
-                path=difference.path.decode("utf-8", "surrogateescape"),
-                change="added" if before is None else "deleted" if after is None else "modified",
-                size=after.size if after else None,
-                binary=patch.binary,
-                insertions=patch.insertions,
-                deletions=patch.deletions,
-            )
-        )
-    return sorted(out, key=lambda change: change.path)
+def _meant(one: Found, chosen: Chosen) -> bool:
+    return chosen.covers(one.path) or (one.origin is not None and chosen.covers(one.origin.path))
 
 
-def _patch(found: Iterator[Difference]) -> bytes:
+def _patch(found: Iterator[Difference], wanted: dict[bytes, Found], lower: Path) -> bytes:
     budget = Budget()
     out = bytearray()
     for difference in found:
-        text = file_patch(difference, budget).text
-        out += text if len(out) + len(text) <= MAX_PATCH_BYTES else marker(difference)
+        one = wanted.get(difference.path)
+        if one is None:
+            continue
+        origin = one.origin
+        if origin is not None:
+            before = read_side(lower, origin.path, PATCH_FILE_BYTES)
+            difference = Difference(path=difference.path, before=before, after=difference.after)  # noqa: PLW2901
+        text = file_patch(difference, budget, origin, with_binary=True).text
+        out += text if len(out) + len(text) <= MAX_PATCH_BYTES else marker(difference, origin)
     return bytes(out)

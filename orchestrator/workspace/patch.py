@@ -1,7 +1,7 @@
 """One difference in git's patch format, as ``git apply`` takes it.  Pure.
 
-Text is given in full.  For content that is binary, too large or unreadable there is the line ``Binary files … differ``,
-at which ``git apply`` refuses the patch rather than leave that file out.
+Text and binary content are given in full.  For content that was not loaded (too large, unreadable) there is the line
+``Binary files … differ``, at which ``git apply`` refuses the patch rather than leave that file out.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from orchestrator.workspace.gitbinary import binary_hunks
 from orchestrator.workspace.linediff import Block, Budget, diff_lines, split_lines
-from orchestrator.workspace.tree import Difference, Side
+from orchestrator.workspace.tree import LARGE_BYTES, Difference, Side
 
 CONTEXT = 3
 """Unchanged lines around a change."""
@@ -37,7 +38,7 @@ def is_text(side: Side | None) -> bool:
     if side is None or side.kind == "symlink":
         return True
     data = side.data
-    if data is None or b"\0" in data[:_SNIFF]:
+    if data is None or len(data) > LARGE_BYTES or b"\0" in data[:_SNIFF]:
         return False
     try:
         data.decode("utf-8")
@@ -46,15 +47,31 @@ def is_text(side: Side | None) -> bool:
     return True
 
 
-def file_patch(difference: Difference, budget: Budget) -> FilePatch:
-    """The patch of one path.  A change of kind (file to link, say) is a deletion and an addition, as git has it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a renamed file comes from; ``similarity``: how much of it is the same, in percent."""
+
+    path: bytes
+    similarity: int
+
+
+def file_patch(
+    difference: Difference, budget: Budget, origin: Origin | None = None, *, with_binary: bool = False
+) -> FilePatch:
+    """The patch of one path.  A change of kind (file to link, say) is a deletion and an addition, as git has it.
+
+    ``origin``: the path was renamed, and ``before`` is what was there.  ``with_binary``: give binary content too.
+    """
     before, after = _seen(difference.before), _seen(difference.after)
     if before is not None and after is not None and before.kind != after.kind:
-        halves = [_patch(difference.path, before, None, budget), _patch(difference.path, None, after, budget)]
+        halves = [
+            _patch(difference.path, before, None, budget, with_binary=with_binary),
+            _patch(difference.path, None, after, budget, with_binary=with_binary),
+        ]
     elif before is None and after is None:
         halves = []
     else:
-        halves = [_patch(difference.path, before, after, budget)]
+        halves = [_patch(difference.path, before, after, budget, origin, with_binary=with_binary)]
     return FilePatch(
         text=b"".join(half.text for half in halves),
         binary=not (is_text(difference.before) and is_text(difference.after)),
@@ -63,12 +80,13 @@ def file_patch(difference: Difference, budget: Budget) -> FilePatch:
     )
 
 
-def marker(difference: Difference) -> bytes:
+def marker(difference: Difference, origin: Origin | None = None) -> bytes:
     """The patch without the content, for when there is no room for it."""
     before, after = _seen(difference.before), _seen(difference.after)
     if before is None and after is None:
         return b""
-    return _header(difference.path, before, after) + _differ(difference.path, before, after)
+    was = origin.path if origin else difference.path
+    return _header(difference.path, before, after, origin) + _differ(was, difference.path, before, after)
 
 
 def quote(path: bytes) -> bytes:
@@ -92,16 +110,26 @@ def _seen(side: Side | None) -> Side | None:
     return None if side is None or side.kind == "other" else side
 
 
-def _patch(path: bytes, before: Side | None, after: Side | None, budget: Budget) -> FilePatch:
-    header = _header(path, before, after)
+def _patch(
+    path: bytes,
+    before: Side | None,
+    after: Side | None,
+    budget: Budget,
+    origin: Origin | None = None,
+    *,
+    with_binary: bool,
+) -> FilePatch:
+    was = origin.path if origin else path
+    header = _header(path, before, after, origin)
     if not (is_text(before) and is_text(after)):
-        return FilePatch(text=header + _differ(path, before, after), binary=True, insertions=0, deletions=0)
+        body = _binary(was, path, before, after, with_content=with_binary)
+        return FilePatch(text=header + body, binary=True, insertions=0, deletions=0)
     old = split_lines((before.data if before else None) or b"")
     new = split_lines((after.data if after else None) or b"")
     blocks = diff_lines(old, new, budget)
     text = bytearray(header)
     if blocks:
-        text += b"--- " + _named(b"a/" + path if before else None)
+        text += b"--- " + _named(b"a/" + was if before else None)
         text += b"+++ " + _named(b"b/" + path if after else None)
         for line in _hunks(old, new, blocks):
             text += line
@@ -113,8 +141,18 @@ def _patch(path: bytes, before: Side | None, after: Side | None, budget: Budget)
     )
 
 
-def _header(path: bytes, before: Side | None, after: Side | None) -> bytes:
-    out = b"diff --git %b %b\n" % (quote(b"a/" + path), quote(b"b/" + path))
+def _binary(was: bytes, path: bytes, before: Side | None, after: Side | None, *, with_content: bool) -> bytes:
+    old, new = (b"" if side is None else side.data for side in (before, after))
+    if old is not None and old == new:
+        return b""  # only the mode, or the name
+    if old is None or new is None or not with_content:
+        return _differ(was, path, before, after)
+    return binary_hunks(old, new)
+
+
+def _header(path: bytes, before: Side | None, after: Side | None, origin: Origin | None = None) -> bytes:
+    was = origin.path if origin else path
+    out = b"diff --git %b %b\n" % (quote(b"a/" + was), quote(b"b/" + path))
     same_mode = b""
     if before is None and after is not None:
         out += b"new file mode %o\n" % after.mode
@@ -125,13 +163,16 @@ def _header(path: bytes, before: Side | None, after: Side | None) -> bytes:
             out += b"old mode %o\nnew mode %o\n" % (before.mode, after.mode)
         else:
             same_mode = b" %o" % after.mode
-    old, new = _blob(before), _blob(after)
+    if origin:
+        out += b"similarity index %d%%\n" % origin.similarity
+        out += b"rename from %b\nrename to %b\n" % (quote(was), quote(path))
+    old, new = blob_name(before), blob_name(after)
     if old is not None and new is not None and old != new:
         out += b"index %b..%b%b\n" % (old, new, same_mode)
     return out
 
 
-def _blob(side: Side | None) -> bytes | None:
+def blob_name(side: Side | None) -> bytes | None:
     """git's name of the content, with which ``git apply --3way`` finds it; None when it was not read."""
     if side is None:
         return _NOTHING
@@ -149,8 +190,8 @@ def _named(path: bytes | None) -> bytes:
     return quote(path) + (b"\t\n" if b" " in path and quote(path) == path else b"\n")
 
 
-def _differ(path: bytes, before: Side | None, after: Side | None) -> bytes:
-    old = quote(b"a/" + path) if before else b"/dev/null"
+def _differ(was: bytes, path: bytes, before: Side | None, after: Side | None) -> bytes:
+    old = quote(b"a/" + was) if before else b"/dev/null"
     new = quote(b"b/" + path) if after else b"/dev/null"
     return b"Binary files %b and %b differ\n" % (old, new)
 

@@ -1,7 +1,7 @@
 """The directories of a conversation and of a run: made, kept for the next run, removed.
 
-``<state>/subagents/<id>/``   ``home``; ``upper``, ``work`` (overlay); ``empty`` (where there is no repo); the record
-                              ``source.json``
+``<state>/subagents/<id>/``   ``home``; ``upper``, ``work`` (overlay); ``copy`` (a private copy beneath
+                              it); ``empty`` (where there is no repo); the record ``source.json``
 ``<runtime>/<run id>/``       control directory: the file ``prompt``, and the sockets that the relay opens there
 
 Ids become paths, so they are checked and never escaped.  What is inside ``home``, ``upper`` and ``work`` belongs to the
@@ -14,36 +14,36 @@ import asyncio
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
 from orchestrator.config.models import Paths
-from orchestrator.contract.runs import FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.contract.workspace import Prepared
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
-from orchestrator.workspace import changes
+from orchestrator.workspace.copy import make_copy
+from orchestrator.workspace.git import SCRATCH_PREFIX
+from orchestrator.workspace.places import ID, emptied, own_directory, recorded, removed
+from orchestrator.workspace.review import Reviews
+from orchestrator.workspace.snapshot import finish
 from orchestrator.workspace.source import check_overlay_home, checked_source
 
-Mode = Literal["overlay", "direct", "readonly"]
-ID: Final = re.compile(r"[0-9a-f]{32}")
+Mode = Literal["overlay", "copy", "direct", "readonly"]
+_LAYERED: Final = frozenset({"overlay", "copy"})
 SOCKET_PATH_MAX: Final = 107
 _LONGEST_SOCKET: Final = "/gateway.sock"
-_REMOVE_TRIES: Final = 5
 
 
-class DirectoryWorkspaces:
+class DirectoryWorkspaces(Reviews):
     """``delete_tree`` removes a directory that may hold files of subordinate ids; it is slow, so it is asked only when
     plain removal fails."""
 
     def __init__(self, paths: Paths, delete_tree: Callable[[Path], Awaitable[None]]) -> None:
+        super().__init__(delete_tree)
         self._paths = paths
-        self._delete_tree = delete_tree
         self._overlay_checked = False
 
     async def prepare(self, *, subagent_id: str, source: Path | None, mode: Mode) -> Prepared:
@@ -57,9 +57,9 @@ class DirectoryWorkspaces:
         if source is None and mode == "direct":
             raise InvalidRequestError("the workspace mode 'direct' needs a repo")
         lower = await asyncio.to_thread(self._make, base, source, mode)
-        if mode == "overlay" and not await asyncio.to_thread(_emptied, base / "work"):
+        if mode in _LAYERED and not await asyncio.to_thread(emptied, base / "work"):
             await self._delete_tree(base / "work")
-            await asyncio.to_thread(_own_directory, base / "work")
+            await asyncio.to_thread(own_directory, base / "work")
         return Prepared(mount=_mount(base, lower, mode), home=base / "home")
 
     def mount_of(self, *, subagent_id: str, source: Path | None, mode: Mode) -> WorkspaceMount:
@@ -70,18 +70,14 @@ class DirectoryWorkspaces:
     async def discard(self, subagent_id: str) -> None:
         """Remove everything of a conversation; fine when there is nothing.  Raises StorageError."""
         base = self._base(subagent_id)
-        if not await asyncio.to_thread(_removed, base):
+        if not await asyncio.to_thread(removed, base):
             await self._delete_tree(base)
             if await asyncio.to_thread(os.path.lexists, base):
                 raise StorageError(f"{base} could not be removed")
 
-    async def list_changes(self, mount: WorkspaceMount) -> list[FileChange]:
-        """The changed files.  Raises InvalidRequestError for ``direct``, StorageError when something is gone."""
-        return await changes.list_changes(await asyncio.to_thread(_as_prepared, mount))
-
-    async def unified_patch(self, mount: WorkspaceMount) -> bytes:
-        """The same as a patch in git's format."""
-        return await changes.unified_patch(await asyncio.to_thread(_as_prepared, mount))
+    async def recover(self) -> dict[str, Literal["completed", "rolled_back"]]:
+        """Finish the applies that a crash interrupted; by subagent, how each ended."""
+        return await self.recover_in(self._paths.state_dir / "subagents")
 
     async def make_control_dir(self, run_id: str, prompt: str) -> Path:
         """The control directory of a run, with the file ``prompt`` in it.  Raises StorageError."""
@@ -92,7 +88,7 @@ class DirectoryWorkspaces:
     async def remove_control_dir(self, run_id: str) -> None:
         """Remove it with all that is in it; fine when there is none.  Raises StorageError."""
         directory = self._control(run_id)
-        if not await asyncio.to_thread(_removed, directory):
+        if not await asyncio.to_thread(removed, directory):
             raise StorageError(f"{directory} could not be removed")
 
     async def stale_control_dirs(self, active: AbstractSet[str]) -> list[str]:
@@ -112,25 +108,30 @@ class DirectoryWorkspaces:
     def _make(self, base: Path, source: Path | None, mode: Mode) -> Path:
         """Make what is missing; the real path of the lower directory."""
         try:
-            recorded = _recorded(base)
+            known_source = recorded(base)
             lower = base / "empty"
             if source == lower:
                 source = None
             if source is not None:
                 # A link that has been pointed elsewhere since the first run would put the changes on another tree.
-                known = recorded[1] if recorded is not None and recorded[0] == str(source) else source
+                known = known_source[1] if known_source is not None and known_source[0] == str(source) else source
                 lower = checked_source(known, forbidden=(self._paths.state_dir, self._paths.runtime_dir), mode=mode)
-            _check_same(recorded, lower if source is not None else None)
+            _check_same(known_source, lower if source is not None else None)
             base.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if mode == "overlay" and not self._overlay_checked:
+            if mode in _LAYERED and not self._overlay_checked:
                 check_overlay_home(base.parent)
                 self._overlay_checked = True
-            _own_directory(base)
-            for name in ("home", "upper", "work") if mode == "overlay" else ("home",):
-                _own_directory(base / name)
+            own_directory(base)
+            finish(base, f"{SCRATCH_PREFIX}old")
+            for name in ("home", "upper", "work") if mode in _LAYERED else ("home",):
+                own_directory(base / name)
             if source is None:
-                _own_directory(lower)
-            if recorded is None:
+                own_directory(lower)
+            if mode == "copy":
+                make_copy(lower, base / "copy")
+            for left in base.glob(f"{SCRATCH_PREFIX}*"):  # a service died while it looked at the changes
+                shutil.rmtree(left, ignore_errors=True)
+            if known_source is None:
                 _write(base, "source.json", json.dumps({"given": source and str(source), "real": str(lower)}).encode())
         except OSError as error:
             raise _storage_error(base, error) from error
@@ -138,79 +139,20 @@ class DirectoryWorkspaces:
 
 
 def _mount(base: Path, lower: Path, mode: Mode) -> WorkspaceMount:
+    if mode == "copy":
+        return WorkspaceMount(
+            mode="overlay", source=base / "copy", upper=base / "upper", work=base / "work", target=lower
+        )
     if mode != "overlay":
         return WorkspaceMount(mode=mode, source=lower)
     return WorkspaceMount(mode=mode, source=lower, upper=base / "upper", work=base / "work")
 
 
-def _recorded(base: Path) -> tuple[str | None, Path] | None:
-    """What the conversation's workspace lies over: (as given, real path); None before its first run."""
-    try:
-        record = json.loads((base / "source.json").read_bytes())
-        return record["given"], Path(record["real"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{base / 'source.json'} is damaged: {error}") from error
-
-
-def _check_same(recorded: tuple[str | None, Path] | None, lower: Path | None) -> None:
-    if recorded is None or (recorded[1] if recorded[0] is not None else None) == lower:
+def _check_same(known: tuple[str | None, Path] | None, lower: Path | None) -> None:
+    if known is None or (known[1] if known[0] is not None else None) == lower:
         return
-    has = f"on {recorded[1]}" if recorded[0] is not None else "without a repo"
+    has = f"on {known[1]}" if known[0] is not None else "without a repo"
     raise ConflictError(f"this conversation works {has}: start a new one for {lower or 'an empty workspace'}")
-
-
-def _as_prepared(mount: WorkspaceMount) -> WorkspaceMount:
-    """The mount with the lower directory that it was prepared with, even if a link has been changed since."""
-    if mount.upper is None:
-        return mount
-    recorded = _recorded(mount.upper.parent)
-    lower = recorded[1] if recorded is not None else mount.source
-    return WorkspaceMount(mode=mount.mode, source=lower, upper=mount.upper, work=mount.work)
-
-
-def _own_directory(path: Path) -> None:
-    """A directory that is ours and closed to others; one that is there is kept with its content."""
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_PATH)
-    try:
-        os.chmod(f"/proc/self/fd/{fd}", 0o700)  # noqa: PTH101  # by descriptor: the agent may have closed it to us
-    finally:
-        os.close(fd)
-
-
-def _emptied(work: Path) -> bool:
-    """Remove what an earlier mount left in an overlay's work directory.
-
-    Usually that is one empty directory of a subordinate id: removing it takes rights on its parent alone.  False: there
-    is more than that (the container was killed in the middle of a copy).
-    """
-    try:
-        for entry in list(work.iterdir()):
-            entry.rmdir()
-    except OSError:
-        return False
-    return True
-
-
-def _removed(path: Path) -> bool:
-    """Remove a tree of ours without following links; False when something in it takes other rights than ours."""
-    for _ in range(_REMOVE_TRIES):
-        try:
-            if path.is_symlink():
-                path.unlink()
-            else:
-                _emptied(path / "work")
-                shutil.rmtree(path)
-        except FileNotFoundError:
-            pass  # it is gone, or somebody removes things in it at the same time (the relay its sockets)
-        except (OSError, RecursionError):
-            return False
-        if not os.path.lexists(path):
-            return True
-    return False
 
 
 def _make_control_dir(directory: Path, prompt: str) -> None:
@@ -221,7 +163,7 @@ def _make_control_dir(directory: Path, prompt: str) -> None:
         )
     try:
         directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _own_directory(directory)
+        own_directory(directory)
         _write(directory, "prompt", prompt.encode("utf-8", "replace"))
     except OSError as error:
         raise _storage_error(directory, error) from error

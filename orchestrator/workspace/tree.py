@@ -26,7 +26,7 @@ MAX_DEPTH = 128
 """Directories nested deeper are reported as a whole (each level costs two descriptors)."""
 _CHUNK = 1024**2
 _OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
-_DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Kind: TypeAlias = Literal["file", "symlink", "closed", "other"]
@@ -65,17 +65,19 @@ def is_whiteout(st: os.stat_result) -> bool:
     return stat.S_ISCHR(st.st_mode) and st.st_rdev == 0
 
 
-def differences(upper: Path, lower: Path, *, whiteout: Whiteout = is_whiteout) -> Iterator[Difference]:
+def differences(
+    upper: Path, lower: Path, *, whiteout: Whiteout = is_whiteout, large: int = LARGE_BYTES
+) -> Iterator[Difference]:
     """Every path whose kind, content or executable bit differs, directory by directory.
 
-    Directories themselves are no differences (git knows none), and everything named ``.git`` is left out.
-    Raises OSError when one of the two directories cannot be opened.
+    Directories themselves are no differences (git knows none), and everything named ``.git`` is left out.  Content of
+    files with more than ``large`` bytes is not loaded.  Raises OSError when one of the two cannot be opened.
     """
-    above = os.open(upper, _DIR_FLAGS)
+    above = os.open(upper, DIR_FLAGS)
     try:
         below = os.open(lower, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            yield from _Walk(whiteout).merge(above, below, b"", 0)
+            yield from _Walk(whiteout, large).merge(above, below, b"", 0)
         finally:
             os.close(below)
     finally:
@@ -83,8 +85,9 @@ def differences(upper: Path, lower: Path, *, whiteout: Whiteout = is_whiteout) -
 
 
 class _Walk:
-    def __init__(self, whiteout: Whiteout) -> None:
+    def __init__(self, whiteout: Whiteout, large: int) -> None:
         self._whiteout = whiteout
+        self._large = large
 
     def merge(
         self, above: int, below: int | None, prefix: bytes, depth: int, *, opaque: bool = False
@@ -93,7 +96,7 @@ class _Walk:
 
         ``opaque``: nothing of the repo's shows through, since a directory above this one replaces the repo's.
         """
-        opaque = opaque or (depth > 0 and _opaque(above))
+        opaque = opaque or (depth > 0 and is_opaque(above))
         names = _names(above)
         for name in names:
             if (now := _stat(above, name)) is None:
@@ -150,17 +153,17 @@ class _Walk:
         if below is not None and was is not None and stat.S_ISDIR(was.st_mode):
             yield from self._removed(below, name, was, path, depth)
             was = None
-        after = _side(above, name, now)
+        after = side_of(above, name, now, self._large)
         if after is None:
             return
-        before = _side(below, name, was) if below is not None and was is not None else None
+        before = side_of(below, name, was, self._large) if below is not None and was is not None else None
         if before is None or not _same(above, below, name, before, after):
             yield Difference(path=path, before=before, after=after)
 
     def _removed(self, below: int, name: bytes, was: os.stat_result, path: bytes, depth: int) -> Iterator[Difference]:
         """The entry of the repo, and all beneath it, is gone."""
         if not stat.S_ISDIR(was.st_mode):
-            if (before := _side(below, name, was)) is not None:
+            if (before := side_of(below, name, was, self._large)) is not None:
                 yield Difference(path=path, before=before, after=None)
             return
         with _opened(below, name, depth) as child:
@@ -170,6 +173,32 @@ class _Walk:
             for inner in _names(child):
                 if (st := _stat(child, inner)) is not None:
                     yield from self._removed(child, inner, st, path + b"/" + inner, depth + 1)
+
+
+def read_side(root: Path, path: bytes, large: int) -> Side | None:
+    """What is at ``path`` below ``root``, found without following a link; None: nothing."""
+    *parents, name = path.split(b"/")
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parents:
+            inner = os.open(part, DIR_FLAGS, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        return side_of(fd, name, os.stat(name, dir_fd=fd, follow_symlinks=False), large)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def read_regular(directory: int, name: bytes, limit: int) -> bytes | None:
+    """The content of a regular file of at most ``limit`` bytes; None when it is something else or larger."""
+    try:
+        with _reading(directory, name) as fd:
+            data = _read(fd, limit + 1)
+    except OSError:
+        return None
+    return data if len(data) <= limit else None
 
 
 def _names(directory: int) -> list[bytes]:
@@ -188,7 +217,7 @@ def _opened(directory: int, name: bytes, depth: int) -> Iterator[int | None]:
     """The directory ``name``; None when it cannot be listed."""
     fd: int | None = None
     with suppress(OSError):
-        fd = os.open(name, _DIR_FLAGS, dir_fd=directory) if depth < MAX_DEPTH else None
+        fd = os.open(name, DIR_FLAGS, dir_fd=directory) if depth < MAX_DEPTH else None
     try:
         yield fd
     finally:
@@ -196,7 +225,8 @@ def _opened(directory: int, name: bytes, depth: int) -> Iterator[int | None]:
             os.close(fd)
 
 
-def _opaque(directory: int) -> bool:
+def is_opaque(directory: int) -> bool:
+    """Whether this directory of an upper (a descriptor) hides the repo's."""
     for attribute in _OPAQUE:
         with suppress(OSError):
             if os.getxattr(directory, attribute) == b"y":
@@ -204,7 +234,7 @@ def _opaque(directory: int) -> bool:
     return False
 
 
-def _side(directory: int, name: bytes, st: os.stat_result) -> Side | None:
+def side_of(directory: int, name: bytes, st: os.stat_result, large: int) -> Side | None:
     """What is at ``name``; None when it has vanished since."""
     if stat.S_ISLNK(st.st_mode):
         try:
@@ -216,16 +246,16 @@ def _side(directory: int, name: bytes, st: os.stat_result) -> Side | None:
         return _OTHER
     mode = 0o100755 if st.st_mode & stat.S_IXUSR else 0o100644
     unread = Side(kind="file", mode=mode, size=st.st_size, data=None)
-    if st.st_size > LARGE_BYTES:
+    if st.st_size > large:
         return unread
     try:
         with _reading(directory, name) as fd:
-            data = _read(fd, LARGE_BYTES + 1)
+            data = _read(fd, large + 1)
     except FileNotFoundError:
         return None
     except OSError:
         return unread
-    if len(data) > LARGE_BYTES:
+    if len(data) > large:
         return unread
     return Side(kind="file", mode=mode, size=len(data), data=data)
 

@@ -44,6 +44,11 @@ CHANGES = [
     {"path": "a.txt", "change": "modified", "size": 4, "binary": False, "insertions": 1, "deletions": 1},
     {"path": "b\x1b[2J.bin", "change": "added", "size": 9, "binary": True, "insertions": 0, "deletions": 0},
 ]
+IGNORED = [{"path": "out/x.o", "change": "added", "size": 5, "binary": True, "insertions": 0, "deletions": 0}]
+COMMITS = [
+    {"commit": "1" * 40, "parents": [], "author": "An Agent <a@b>", "authored_at": "2026-05-01T10:00:00+00:00",
+     "subject": "Fix\x1b[2J it", "refs": ["HEAD", "refs/heads/main"]},
+]  # fmt: skip
 
 
 def make_events(run_id: str, steps: list[Step], *, subagent_id: str = "sub_1") -> list[dict[str, Any]]:
@@ -90,6 +95,9 @@ class FakeApi:
     runs: list[dict[str, Any]] = field(default_factory=list)
     subagents: list[dict[str, Any]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    conflicts: list[dict[str, Any]] = field(default_factory=list)
+    chosen: list[dict[str, Any]] = field(default_factory=list)
+    """Parameters of the questions for changes."""
     keys: list[str | None] = field(default_factory=list)
     resumed_from: list[str | None] = field(default_factory=list)
     account: dict[str, Any] = field(
@@ -127,6 +135,13 @@ class FakeApi:
         app.router.add_delete("/v1/subagents/{id}", self._delete)
         app.router.add_get("/v1/subagents/{id}/changes", self._changes)
         app.router.add_get("/v1/subagents/{id}/changes.patch", self._patch)
+        app.router.add_post("/v1/subagents/{id}/apply", self._apply)
+        app.router.add_post("/v1/subagents/{id}/discard", self._discard)
+        app.router.add_post("/v1/subagents/{id}/rollback", self._rollback)
+        app.router.add_get("/v1/runs/{id}/changes", self._run_changes)
+        app.router.add_post("/v1/gc", self._gc)
+        app.router.add_get("/v1/subagents/{id}/commits", self._commits)
+        app.router.add_get("/v1/subagents/{id}/commits.{form}", self._commits_file)
         app.router.add_get("/v1/backends", self._backends)
         app.router.add_get("/v1/accounts", self._accounts)
         app.router.add_route("*", "/ui/plugins/external_agent/subscription/{backend}{rest:.*}", self._subscription)
@@ -237,11 +252,49 @@ class FakeApi:
         self.deleted.append(request.match_info["id"])
         return web.Response(status=204)
 
-    async def _changes(self, _: web.Request) -> web.Response:
-        return web.json_response({"changes": CHANGES})
+    async def _changes(self, request: web.Request) -> web.Response:
+        self.chosen.append(dict(request.query))
+        return web.json_response({"changes": CHANGES, "ignored": IGNORED})
 
-    async def _patch(self, _: web.Request) -> web.Response:
+    async def _patch(self, request: web.Request) -> web.Response:
+        self.chosen.append(dict(request.query))
         return web.Response(body=PATCH, content_type="text/x-diff")
+
+    async def _apply(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.bodies.append(body)
+        if self.conflicts and not body["dry_run"]:
+            return problem(409, "conflict", "nothing was applied", files=self.conflicts)
+        return web.json_response({
+            "applied": not body["dry_run"], "branch": body.get("branch"), "commit": "2" * 40 if "branch" in body else None,
+            "files": [{"path": "a.txt", "change": "modified", "outcome": "applied", "reason": None}, *self.conflicts],
+        })  # fmt: skip
+
+    async def _discard(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.json())
+        return web.json_response({"discarded": ["a.txt", "b"]})
+
+    async def _rollback(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.json())
+        return web.Response(status=204)
+
+    async def _run_changes(self, _: web.Request) -> web.Response:
+        found = [("a\x1b[2J", "changed"), ("b", "deleted"), ("c", "restored")]
+        return web.json_response({"changes": [{"path": path, "change": change} for path, change in found]})
+
+    async def _gc(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.json())
+        return web.json_response({
+            "removed": [{"kind": "log", "id": "run_1", "bytes": 2048, "reason": None}], "bytes": 2048,
+            "kept": [{"kind": "conversation", "id": "sub_1", "bytes": 5, "reason": "it has changes"}],
+            "dry_run": self.bodies[-1]["dry_run"],
+        })  # fmt: skip
+
+    async def _commits(self, _: web.Request) -> web.Response:
+        return web.json_response({"commits": COMMITS})
+
+    async def _commits_file(self, request: web.Request) -> web.Response:
+        return web.Response(body=b"\xff" + request.match_info["form"].encode())
 
     async def _accounts(self, request: web.Request) -> web.Response:
         self.asked.append((request.method, request.path_qs))

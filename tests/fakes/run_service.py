@@ -2,14 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.contract.adapter import BackendInfo, Capabilities
-from orchestrator.contract.runs import FileChange, RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.contract.changes import (
+    EVERYTHING,
+    ApplyRequest,
+    ApplyResult,
+    ChangeSelection,
+    CommitInfo,
+    CommitsForm,
+    FileChange,
+    FileOutcome,
+)
+from orchestrator.contract.gc import GcItem, GcRequest, GcResult
+from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.types import AuthStatus, ResourceLimits
-from orchestrator.errors import ConflictError, NotFoundError, UnknownBackendError
+from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, UnknownBackendError
 from orchestrator.events import AgentEvent, Completed, Error, EventRecord, Source, Tokens
 
 NOW = "2026-01-02T03:04:05.678Z"
@@ -25,6 +36,12 @@ class FakeRunService:
         self.journal: dict[str, list[EventRecord]] = {}
         self.changes_of: dict[str, list[FileChange]] = {}
         self.patch_of: dict[str, bytes] = {}
+        self.commits_of: dict[str, list[CommitInfo]] = {}
+        self.rollbacks: list[tuple[str, str]] = []
+        self.gcs: list[GcRequest] = []
+        self.applies: list[ApplyRequest] = []
+        self.outcomes: tuple[FileOutcome, ...] = ()
+        self.selections: list[ChangeSelection] = []
         self.logs: dict[str, Path] = {}
         self.keys: dict[tuple[str, str], tuple[RunRequest, str]] = {}
         self.probes: dict[str, AuthStatus] = {}
@@ -228,15 +245,68 @@ class FakeRunService:
         for run_id in record.run_ids:
             del self.runs[run_id]
 
-    async def changes(self, subagent_id: str, *, user_id: str | None) -> list[FileChange]:
+    async def changes(
+        self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
+    ) -> list[FileChange]:
         """What the test has put into ``changes_of``."""
         await self.get_subagent(subagent_id, user_id=user_id)
+        self.selections.append(selection)
         return self.changes_of.get(subagent_id, [])
 
-    async def patch(self, subagent_id: str, *, user_id: str | None) -> bytes:
+    async def patch(self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING) -> bytes:
         """What the test has put into ``patch_of``."""
         await self.get_subagent(subagent_id, user_id=user_id)
+        self.selections.append(selection)
         return self.patch_of.get(subagent_id, b"")
+
+    async def commits(self, subagent_id: str, *, user_id: str | None) -> list[CommitInfo]:
+        """What the test has put into ``commits_of``."""
+        await self.get_subagent(subagent_id, user_id=user_id)
+        return self.commits_of.get(subagent_id, [])
+
+    async def commits_file(self, subagent_id: str, *, user_id: str | None, form: CommitsForm) -> bytes:
+        """The form's name, when there are commits."""
+        if not await self.commits(subagent_id, user_id=user_id):
+            raise NotFoundError("no commits")
+        return form.encode()
+
+    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
+        """What the test has put into ``outcomes``; a conflict among them refuses it all."""
+        record = await self.get_subagent(subagent_id, user_id=user_id)
+        if record.busy:
+            raise ConflictError("one of its runs has not finished")
+        self.applies.append(request)
+        conflicts = [asdict(one) for one in self.outcomes if one.outcome == "conflict"]
+        if conflicts and not request.dry_run:
+            raise ConflictError("nothing was applied", files=conflicts)
+        return ApplyResult(applied=not request.dry_run, files=self.outcomes, branch=request.branch)
+
+    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
+        """All that was named."""
+        record = await self.get_subagent(subagent_id, user_id=user_id)
+        if record.busy:
+            raise ConflictError("one of its runs has not finished")
+        return list(paths) or ["everything"]
+
+    async def changes_of_run(self, run_id: str, *, user_id: str | None) -> dict[str, str]:
+        """One file of each sort."""
+        await self.get(run_id, user_id=user_id)
+        return {"a": "changed", "b": "deleted", "c": "restored"}
+
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
+        """Keep what was asked."""
+        record = await self.get_subagent(subagent_id, user_id=user_id)
+        if run_id not in record.run_ids:
+            raise NotFoundError("no such run")
+        self.rollbacks.append((subagent_id, run_id))
+
+    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
+        """One conversation."""
+        if user_id is not None:
+            raise ForbiddenError("not yours")
+        self.gcs.append(request)
+        item = GcItem(kind="conversation", id="sub-1", bytes=5)
+        return GcResult(removed=(item,), kept=(), bytes=5, dry_run=request.dry_run)
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """Two of them."""

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.config.models import Paths
 from orchestrator.contract.workspace import Prepared
 from orchestrator.workspace import DirectoryWorkspaces, list_changes, unified_patch
-from tests.orchestrator.workspace.test_changes_property import apply, expected
+from tests.orchestrator.workspace.test_changes_property import apply, by_path, expected
 from tests.orchestrator.workspace.trees import File, Link, Tree, make, read, without_empty
 
 pytestmark = pytest.mark.podman
@@ -77,8 +77,7 @@ async def check(made: Prepared, repo: Path, tmp_path: Path) -> None:
     """The list and the patch say what the agent saw at its end; the repo is as it was."""
     seen = read(made.home / "seen")
     seen.pop(b".git", None)
-    found = {os.fsencode(c.path): c.change for c in await list_changes(made.mount)}
-    assert found == expected(REPO, seen)
+    assert by_path(await list_changes(made.mount)) == expected(REPO, seen)
     copy = tmp_path / "copy"
     copy.mkdir()
     make(copy, REPO)

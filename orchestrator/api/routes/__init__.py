@@ -1,9 +1,20 @@
 """Every route of the API, in the order of the document."""
 
-from orchestrator.api.routes import accounts, backends, credentials, events, health, probe, runs, subagents, tools
+from orchestrator.api.routes import (
+    accounts,
+    backends,
+    changes,
+    credentials,
+    events,
+    health,
+    probe,
+    runs,
+    subagents,
+    tools,
+)
 from orchestrator.api.routing import Route
 
 ROUTES: tuple[Route, ...] = (
-    *runs.ROUTES, *events.ROUTES, *subagents.ROUTES, *backends.ROUTES, *credentials.ROUTES, *accounts.ROUTES,
-    *tools.ROUTES, *probe.ROUTES, *health.ROUTES,
+    *runs.ROUTES, *events.ROUTES, *subagents.ROUTES, *changes.ROUTES, *backends.ROUTES, *credentials.ROUTES,
+    *accounts.ROUTES, *tools.ROUTES, *probe.ROUTES, *health.ROUTES,
 )  # fmt: skip

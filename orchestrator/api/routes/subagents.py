@@ -1,16 +1,18 @@
-"""Subagents: the conversations, and what they have changed."""
+"""Subagents: the conversations."""
 
 from typing import Final
 
 from aiohttp import web
 
 from orchestrator.api import keys
-from orchestrator.api.bodies import path_name, read_query
-from orchestrator.api.responses import ChangeList, SessionMapView, SubagentList, SubagentView
+from orchestrator.api.bodies import path_name, read_body, read_query
+from orchestrator.api.change_responses import GcView
+from orchestrator.api.responses import SessionMapView, SubagentList, SubagentView
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import NoQuery
-from orchestrator.api.views import change_view, session_map, subagent_view
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.api.schemas import GcBody, NoQuery
+from orchestrator.api.views import gc_view, session_map, subagent_view
+from orchestrator.contract.gc import GcRequest
+from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, StorageError
 
 
 async def list_subagents(request: web.Request) -> web.StreamResponse:
@@ -33,18 +35,12 @@ async def delete_subagent(request: web.Request) -> web.StreamResponse:
     return web.Response(status=204)
 
 
-async def get_changes(request: web.Request) -> web.StreamResponse:
-    """GET /v1/subagents/{subagent_id}/changes."""
-    subagent_id, scope = _target(request)
-    found = await request.app[keys.RUNS].changes(subagent_id, user_id=scope)
-    return json_answer({"changes": [change_view(change) for change in found]})
-
-
-async def get_patch(request: web.Request) -> web.StreamResponse:
-    """GET /v1/subagents/{subagent_id}/changes.patch."""
-    subagent_id, scope = _target(request)
-    patch = await request.app[keys.RUNS].patch(subagent_id, user_id=scope)
-    return web.Response(body=patch, content_type="text/x-diff")
+async def collect(request: web.Request) -> web.StreamResponse:
+    """POST /v1/gc."""
+    read_query(request, NoQuery)
+    body = await read_body(request, GcBody)
+    wanted = GcRequest(older_than_days=body.older_than_days, unapplied=body.unapplied, dry_run=body.dry_run)
+    return json_answer(gc_view(await request.app[keys.RUNS].gc(wanted, user_id=keys.identity_of(request).scope)))
 
 
 async def get_session_map(request: web.Request) -> web.StreamResponse:
@@ -76,15 +72,11 @@ ROUTES: Final = (
         replies=(Reply(status=204, description="Removed.", media_type=""),),
     ),
     Route(
-        method="GET", path="/v1/subagents/{subagent_id}/changes", handler=get_changes, tag="subagents",
-        summary="What the workspace has changed", errors=(NotFoundError, ConflictError),
-        description="Bytes of a path that are not UTF-8 appear as the escapes `\\udc80` to `\\udcff`.",
-        replies=(Reply(description="The changes.", model=ChangeList),),
-    ),
-    Route(
-        method="GET", path="/v1/subagents/{subagent_id}/changes.patch", handler=get_patch, tag="subagents",
-        summary="The same as a unified diff", errors=(NotFoundError, ConflictError),
-        replies=(Reply(description="For `git apply`.", media_type="text/x-diff"),),
+        method="POST", path="/v1/gc", handler=collect, tag="subagents", summary="Remove what is old", body=GcBody,
+        errors=(ForbiddenError, StorageError),
+        description="Conversations and raw logs older than the retention. Never what is in use, nor changes that"
+        " nobody took or dropped unless `unapplied` says so. For an admin or the local owner.",
+        replies=(Reply(description="What was removed.", model=GcView),),
     ),
     Route(
         method="GET", path="/v1/session-map", handler=get_session_map, tag="subagents",

@@ -8,19 +8,13 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
-from orchestrator.api import responses
+from orchestrator.api import change_responses, responses
 from orchestrator.api.event_schemas import EVENT_MODELS, EventEnvelope
 from orchestrator.api.routes import ROUTES
 from orchestrator.api.schemas import LimitsBody, RunBody, RunListQuery
 from orchestrator.contract.adapter import BackendInfo, Capabilities
-from orchestrator.contract.runs import (
-    FileChange,
-    LimitsRequest,
-    RunFilter,
-    RunRecord,
-    RunRequest,
-    SubagentRecord,
-)
+from orchestrator.contract.changes import FileChange
+from orchestrator.contract.runs import LimitsRequest, RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.events import KINDS, AgentEvent, EventRecord
 from tests.orchestrator.api.harness import SPEC, Api
@@ -72,7 +66,7 @@ def test_every_private_operation_documents_401_and_403() -> None:
         (responses.RunView, RunRecord, {"links"}),
         (responses.LimitsView, ResourceLimits, set()),
         (responses.SubagentView, SubagentRecord, set()),
-        (responses.ChangeView, FileChange, set()),
+        (change_responses.ChangeView, FileChange, set()),
         (responses.BackendView, BackendInfo, set()),
         (responses.CapabilitiesView, Capabilities, set()),
         (EventEnvelope, EventRecord, {"-data"}),

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.contract.runs import FileChange
+from orchestrator.contract.changes import ChangeSelection, CommitInfo, FileChange
+from orchestrator.contract.gc import GcRequest
 from tests.orchestrator.api.harness import Api
 
 
@@ -37,14 +38,53 @@ async def test_changes_and_patch(api: Api) -> None:
     change = FileChange(path="a/\udcffb", change="modified", size=3, binary=False, insertions=1, deletions=2)
     api.runs.changes_of["sub-1"] = [change]
     api.runs.patch_of["sub-1"] = b"--- a/x\n+++ b/x\n\xff\n"
-    assert (await api.get("/v1/subagents/sub-1/changes")).json == {
-        "changes": [
-            {"path": "a/\udcffb", "change": "modified", "size": 3, "binary": False, "insertions": 1, "deletions": 2}
-        ]
-    }
+    view = {
+        "path": "a/\udcffb", "change": "modified", "size": 3, "binary": False, "insertions": 1, "deletions": 2,
+        "old_path": None, "old_size": None, "mode": None, "old_mode": None, "ignored": False,
+    }  # fmt: skip
+    assert (await api.get("/v1/subagents/sub-1/changes")).json == {"changes": [view], "ignored": []}
+    api.runs.changes_of["sub-1"] = [replace(change, ignored=True)]
+    listed = (await api.get("/v1/subagents/sub-1/changes")).json
+    assert listed == {"changes": [], "ignored": [view | {"ignored": True}]}
     patch = await api.get("/v1/subagents/sub-1/changes.patch")
     assert patch.headers["Content-Type"] == "text/x-diff"
     assert patch.body == b"--- a/x\n+++ b/x\n\xff\n"
+
+
+async def test_paths_choose_among_the_changes(api: Api) -> None:
+    api.runs.add_run()
+    await api.get('/v1/subagents/sub-1/changes?path=src&paths=["a","b/%5Cudcff"]')
+    await api.get("/v1/subagents/sub-1/changes.patch?path=src&ignored=1")
+    assert api.runs.selections == [
+        ChangeSelection(paths=("a", "b/\udcff", "src")), ChangeSelection(paths=("src",), ignored=True),
+    ]  # fmt: skip
+    for bad in ("paths=src", "paths={}", "paths=[1]", 'paths=[""]', "path="):
+        assert (await api.get(f"/v1/subagents/sub-1/changes?{bad}")).status == 400
+
+
+async def test_the_agents_commits(api: Api) -> None:
+    api.runs.add_run()
+    assert (await api.get("/v1/subagents/sub-1/commits")).json == {"commits": []}
+    assert (await api.get("/v1/subagents/sub-1/commits.bundle")).status == 404
+    commit = CommitInfo(commit="1" * 40, parents=("2" * 40,), author="A <a@b>", authored_at="2026-01-02T03:04:05+00:00",
+                        subject="Fix", refs=("HEAD",))  # fmt: skip
+    api.runs.commits_of["sub-1"] = [commit]
+    (view,) = (await api.get("/v1/subagents/sub-1/commits")).json["commits"]
+    assert (view["subject"], view["parents"]) == ("Fix", ["2" * 40])
+    assert (await api.get("/v1/subagents/sub-1/commits.bundle")).body == b"bundle"
+    assert (await api.get("/v1/subagents/sub-1/commits.patch")).body == b"patches"
+
+
+async def test_old_things_are_removed_for_admins_alone(api: Api) -> None:
+    body = {"older_than_days": 1.5, "unapplied": True, "dry_run": True}
+    answer = await api.post("/v1/gc", body, who="root")
+    assert answer.json == {
+        "removed": [{"kind": "conversation", "id": "sub-1", "bytes": 5, "reason": None}], "kept": [], "bytes": 5,
+        "dry_run": True,
+    }  # fmt: skip
+    assert api.runs.gcs == [GcRequest(older_than_days=1.5, unapplied=True, dry_run=True)]
+    assert (await api.post("/v1/gc", {})).status == 403
+    assert (await api.post("/v1/gc", {"older_than_days": -1}, who="root")).status == 400
 
 
 async def test_a_conversation_is_removed(api: Api) -> None:
@@ -61,7 +101,7 @@ async def test_a_conversation_is_removed(api: Api) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", ""), ("DELETE", ""), ("GET", "/changes"), ("GET", "/changes.patch")],
+    [("GET", ""), ("DELETE", ""), ("GET", "/changes"), ("GET", "/changes.patch"), ("GET", "/commits")],
 )
 async def test_the_conversations_of_others_do_not_exist(api: Api, method: str, path: str) -> None:
     api.runs.add_run(user_id="bob")

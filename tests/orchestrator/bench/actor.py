@@ -13,7 +13,8 @@ from orchestrator.bench.scenes import MARKED
 from orchestrator.bench.stage import Stage
 from orchestrator.config.models import Paths
 from orchestrator.contract.adapter import Capabilities
-from orchestrator.contract.runs import FileChange, RunRecord, RunRequest
+from orchestrator.contract.changes import FileChange
+from orchestrator.contract.runs import RunRecord, RunRequest
 from orchestrator.events import (
     AgentEvent,
     Completed,

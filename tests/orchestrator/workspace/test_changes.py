@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.contract.runs import FileChange
+from orchestrator.contract.changes import FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import InvalidRequestError, StorageError
 from orchestrator.workspace import changes, tree
@@ -30,9 +30,13 @@ def upper(mount: WorkspaceMount) -> Path:
     return mount.upper
 
 
-def git(repo: Path, *arguments: str) -> bytes:
-    environment = {"PATH": os.defpath, "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
-    done = subprocess.run(["git", *arguments], cwd=repo, env=environment, capture_output=True, check=True)
+def git(repo: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    environment = {
+        "PATH": os.defpath, "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": str(repo.parent),
+        "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@b",
+    }  # fmt: skip
+    done = subprocess.run(["git", *arguments], cwd=repo, env=environment, capture_output=True, check=False, input=stdin)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -56,11 +60,14 @@ async def test_added_modified_and_deleted_with_their_counts(mount: WorkspaceMoun
     whiteout(upper(mount) / "gone.txt")
     (upper(mount) / "mod.txt").write_text("".join(f"{i}\n" for i in range(30) if i != 3) + "tail")
     (upper(mount) / "new.txt").write_text("hello\n")
+    text = "100644"
     assert await listed(mount) == [
-        FileChange(path="gone.txt", change="deleted", size=None, binary=False, insertions=0, deletions=2),
-        FileChange(path="mod.txt", change="modified", size=82, binary=False, insertions=1, deletions=1),
-        FileChange(path="new.txt", change="added", size=6, binary=False, insertions=1, deletions=0),
-    ]
+        FileChange(path="gone.txt", change="deleted", size=None, binary=False, insertions=0, deletions=2, old_size=4,
+                   old_mode=text),
+        FileChange(path="mod.txt", change="modified", size=82, binary=False, insertions=1, deletions=1, old_size=80,
+                   mode=text, old_mode=text),
+        FileChange(path="new.txt", change="added", size=6, binary=False, insertions=1, deletions=0, mode=text),
+    ]  # fmt: skip
     patch = await patched(mount)
     assert b"@@ -1,7 +1,6 @@\n 0\n 1\n 2\n-3\n 4\n 5\n 6\n@@ -28,3 +27,4 @@\n" in patch
     assert b"+tail\n\\ No newline at end of file\n" in patch
@@ -92,7 +99,7 @@ async def test_the_patch_is_byte_for_byte_what_git_writes(mount: WorkspaceMount,
         (top / "both").chmod(0o755)
         (top / "kind").symlink_to("1")
     git(repo, "add", "-N", "empty", "caf\u00e9")
-    assert await patched(mount) == git(repo, "diff", "--full-index", "--no-renames")
+    assert await patched(mount) == git(repo, "diff", "--full-index", "-M")
 
 
 async def test_a_copied_up_file_with_the_same_content_is_no_change(mount: WorkspaceMount) -> None:
@@ -109,17 +116,23 @@ async def test_the_executable_bit_alone_is_a_change(mount: WorkspaceMount) -> No
         (side / "run.sh").write_text("#!/bin/sh\n")
     (upper(mount) / "run.sh").chmod(0o755)
     (change,) = await listed(mount)
-    assert (change.change, change.insertions, change.deletions) == ("modified", 0, 0)
+    assert (change.change, change.insertions, change.deletions) == ("mode", 0, 0)
+    assert (change.old_mode, change.mode) == ("100644", "100755")
     assert await patched(mount) == b"diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n"
 
 
 @pytest.mark.parametrize("data", [b"\x89PNG\0\r\n", b"caf\xe9\n"])
-async def test_binary_content_has_a_marker(mount: WorkspaceMount, data: bytes) -> None:
+async def test_binary_content_is_in_the_patch(mount: WorkspaceMount, tmp_path: Path, data: bytes) -> None:
     (mount.source / "x y").write_bytes(b"text\n")
     (upper(mount) / "x y").write_bytes(data)
     (change,) = await listed(mount)
     assert (change.binary, change.size, change.insertions) == (True, len(data), 0)
-    assert (await patched(mount)).endswith(b"Binary files a/x y and b/x y differ\n")
+    patch = await patched(mount)
+    assert b"\nGIT binary patch\nliteral %d\n" % len(data) in patch
+    git(mount.source, "apply", "-", stdin=patch)
+    assert (mount.source / "x y").read_bytes() == data
+    git(mount.source, "apply", "-R", "-", stdin=patch)
+    assert (mount.source / "x y").read_bytes() == b"text\n"
 
 
 async def test_a_nul_after_the_first_8000_bytes_does_not_make_a_file_binary(mount: WorkspaceMount) -> None:
@@ -127,7 +140,7 @@ async def test_a_nul_after_the_first_8000_bytes_does_not_make_a_file_binary(moun
     assert [c.binary for c in await listed(mount)] == [False]
 
 
-async def test_a_large_file_is_compared_but_not_shown(mount: WorkspaceMount) -> None:
+async def test_a_large_file_is_compared_and_comes_as_binary(mount: WorkspaceMount) -> None:
     content = b"line\n" * (LARGE_BYTES // 5 + 1)
     (mount.source / "large").write_bytes(content)
     (upper(mount) / "large").write_bytes(content[:-2] + b"E\n")
@@ -135,8 +148,19 @@ async def test_a_large_file_is_compared_but_not_shown(mount: WorkspaceMount) -> 
     first, second = await listed(mount)
     assert (first.path, first.change, first.binary, first.size) == ("large", "modified", True, len(content))
     assert (second.path, second.change, second.binary) == ("new", "added", True)
+    patch = await patched(mount)
+    assert b"\n+line" not in patch
+    git(mount.source, "apply", "-", stdin=patch)
+    assert (mount.source / "large").read_bytes() == content[:-2] + b"E\n"
+    assert (mount.source / "new").read_bytes() == content
+
+
+async def test_a_file_too_large_for_a_patch_has_a_marker_there(
+    mount: WorkspaceMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "PATCH_FILE_BYTES", 1000)
+    (upper(mount) / "new").write_bytes(b"\0" * 2000)
     assert await patched(mount) == (
-        b"diff --git a/large b/large\nBinary files a/large and b/large differ\n"
         b"diff --git a/new b/new\nnew file mode 100644\nBinary files /dev/null and b/new differ\n"
     )
 

@@ -14,6 +14,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from orchestrator.workspace.tree import is_whiteout
+
 
 class File(NamedTuple):
     data: bytes
@@ -29,7 +31,7 @@ Node: TypeAlias = "Tree | File | Link"
 
 
 def fake_whiteout(st: os.stat_result) -> bool:
-    return stat.S_ISFIFO(st.st_mode) and stat.S_IMODE(st.st_mode) == 0
+    return is_whiteout(st) or (stat.S_ISFIFO(st.st_mode) and stat.S_IMODE(st.st_mode) == 0)
 
 
 def make(directory: bytes | Path, tree: Tree) -> None:

@@ -1,0 +1,161 @@
+"""What the agent of a conversation has changed: looked at, taken, dropped."""
+
+from typing import Final
+
+from aiohttp import web
+
+from orchestrator.api import keys
+from orchestrator.api.bodies import path_name, read_body, read_query
+from orchestrator.api.change_responses import ApplyView, ChangeList, CommitList, DiscardView, RunChangeList
+from orchestrator.api.routing import Reply, Route, json_answer
+from orchestrator.api.schemas import ApplyBody, ChangesQuery, DiscardBody, NoQuery, PatchQuery, RollbackBody
+from orchestrator.api.views import apply_view, change_list, commit_view
+from orchestrator.contract.changes import ApplyRequest, ChangeSelection, CommitsForm
+from orchestrator.errors import ConflictError, NotFoundError, StorageError
+
+_BASE: Final = "/v1/subagents/{subagent_id}"
+
+
+async def get_changes(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/changes."""
+    query = read_query(request, ChangesQuery)
+    subagent_id, scope = _target(request)
+    found = await request.app[keys.RUNS].changes(subagent_id, user_id=scope, selection=_selection(query))
+    return json_answer(change_list(found))
+
+
+async def get_patch(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/changes.patch."""
+    query = read_query(request, PatchQuery)
+    subagent_id, scope = _target(request)
+    wanted = _selection(query, ignored=query.ignored)
+    patch = await request.app[keys.RUNS].patch(subagent_id, user_id=scope, selection=wanted)
+    return web.Response(body=patch, content_type="text/x-diff")
+
+
+async def get_commits(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/commits."""
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    found = await request.app[keys.RUNS].commits(subagent_id, user_id=scope)
+    return json_answer({"commits": [commit_view(commit) for commit in found]})
+
+
+async def get_bundle(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/commits.bundle."""
+    return await _commits_file(request, "bundle", "application/octet-stream")
+
+
+async def get_mailbox(request: web.Request) -> web.StreamResponse:
+    """GET /v1/subagents/{subagent_id}/commits.patch."""
+    return await _commits_file(request, "patches", "text/x-diff")
+
+
+async def _commits_file(request: web.Request, form: CommitsForm, media_type: str) -> web.StreamResponse:
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    data = await request.app[keys.RUNS].commits_file(subagent_id, user_id=scope, form=form)
+    return web.Response(body=data, content_type=media_type)
+
+
+async def apply_changes(request: web.Request) -> web.StreamResponse:
+    """POST /v1/subagents/{subagent_id}/apply."""
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    body = await read_body(request, ApplyBody)
+    wanted = ApplyRequest(
+        selection=ChangeSelection(paths=tuple(body.paths), ignored=body.ignored), on_conflict=body.on_conflict,
+        dry_run=body.dry_run, branch=body.branch, message=body.message,
+    )  # fmt: skip
+    return json_answer(apply_view(await request.app[keys.RUNS].apply(subagent_id, wanted, user_id=scope)))
+
+
+async def discard_changes(request: web.Request) -> web.StreamResponse:
+    """POST /v1/subagents/{subagent_id}/discard."""
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    body = await read_body(request, DiscardBody)
+    dropped = await request.app[keys.RUNS].discard(subagent_id, tuple(body.paths), user_id=scope)
+    return json_answer({"discarded": dropped})
+
+
+async def get_run_changes(request: web.Request) -> web.StreamResponse:
+    """GET /v1/runs/{run_id}/changes."""
+    read_query(request, NoQuery)
+    scope = keys.identity_of(request).scope
+    found = await request.app[keys.RUNS].changes_of_run(path_name(request, "run_id"), user_id=scope)
+    return json_answer({"changes": [{"path": path, "change": change} for path, change in found.items()]})
+
+
+async def roll_back(request: web.Request) -> web.StreamResponse:
+    """POST /v1/subagents/{subagent_id}/rollback."""
+    read_query(request, NoQuery)
+    subagent_id, scope = _target(request)
+    body = await read_body(request, RollbackBody)
+    await request.app[keys.RUNS].rollback(subagent_id, body.run_id, user_id=scope)
+    return web.Response(status=204)
+
+
+def _target(request: web.Request) -> tuple[str, str | None]:
+    return path_name(request, "subagent_id"), keys.identity_of(request).scope
+
+
+def _selection(query: ChangesQuery, *, ignored: bool = False) -> ChangeSelection:
+    paths = (*query.paths, *([query.path] if query.path is not None else []))
+    return ChangeSelection(paths=paths, ignored=ignored)
+
+
+ROUTES: Final = (
+    Route(
+        method="GET", path=f"{_BASE}/changes", handler=get_changes, tag="changes",
+        summary="What the workspace has changed", errors=(NotFoundError, StorageError), query=ChangesQuery,
+        description="Bytes of a path that are not UTF-8 appear as the escapes `\\udc80` to `\\udcff`.",
+        replies=(Reply(description="The changes.", model=ChangeList),),
+    ),
+    Route(
+        method="GET", path=f"{_BASE}/changes.patch", handler=get_patch, tag="changes",
+        summary="The same as a patch", errors=(NotFoundError, StorageError), query=PatchQuery,
+        description="In git's format, binary content included: `git apply` makes of the repo what the agent has.",
+        replies=(Reply(description="For `git apply`.", media_type="text/x-diff"),),
+    ),
+    Route(
+        method="POST", path=f"{_BASE}/apply", handler=apply_changes, tag="changes",
+        summary="Bring changes into the repo", errors=(NotFoundError, ConflictError, StorageError), body=ApplyBody,
+        description="All of the chosen paths or, when one of them is in conflict, none: then the answer is 409 and its"
+        " `files` say why.",
+        replies=(Reply(description="What was done.", model=ApplyView),),
+    ),
+    Route(
+        method="POST", path=f"{_BASE}/discard", handler=discard_changes, tag="changes",
+        summary="Drop changes", errors=(NotFoundError, ConflictError, StorageError), body=DiscardBody,
+        description="The paths show again what the repo has. Without `paths` everything goes, the agent's commits too.",
+        replies=(Reply(description="What was dropped.", model=DiscardView),),
+    ),
+    Route(
+        method="GET", path="/v1/runs/{run_id}/changes", handler=get_run_changes, tag="changes",
+        summary="What one run changed in the workspace", errors=(NotFoundError, StorageError),
+        description="Told from the snapshots at the ends of the runs; the last 20 of a conversation are kept.",
+        replies=(Reply(description="The paths.", model=RunChangeList),),
+    ),
+    Route(
+        method="POST", path=f"{_BASE}/rollback", handler=roll_back, tag="changes",
+        summary="Take the workspace back to the end of an earlier run",
+        errors=(NotFoundError, ConflictError, StorageError), body=RollbackBody,
+        replies=(Reply(status=204, description="Done.", media_type=""),),
+    ),
+    Route(
+        method="GET", path=f"{_BASE}/commits", handler=get_commits, tag="changes",
+        summary="The commits that the agent made", errors=(NotFoundError, StorageError),
+        replies=(Reply(description="Newest first.", model=CommitList),),
+    ),
+    Route(
+        method="GET", path=f"{_BASE}/commits.bundle", handler=get_bundle, tag="changes",
+        summary="The same as a git bundle", errors=(NotFoundError, StorageError),
+        replies=(Reply(description="For `git fetch`.", media_type="application/octet-stream"),),
+    ),
+    Route(
+        method="GET", path=f"{_BASE}/commits.patch", handler=get_mailbox, tag="changes",
+        summary="The same as a series of patches", errors=(NotFoundError, StorageError),
+        replies=(Reply(description="For `git am`.", media_type="text/x-diff"),),
+    ),
+)  # fmt: skip

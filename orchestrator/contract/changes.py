@@ -1,0 +1,95 @@
+"""What an agent has changed, and what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+OnConflict: TypeAlias = Literal["refuse", "merge", "theirs", "ours"]
+CommitsForm: TypeAlias = Literal["bundle", "patches"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One difference between the workspace and the repo."""
+
+    path: str
+    """Relative, ``/``-separated; bytes that are not UTF-8 appear as surrogate escapes."""
+    change: Literal["added", "modified", "deleted", "renamed", "mode"]
+    """``mode``: nothing but the executable bit."""
+    size: int | None
+    """In bytes; None: deleted, or no file."""
+    binary: bool
+    insertions: int
+    deletions: int
+    old_path: str | None = None
+    """Where a renamed file was; it may have been edited too."""
+    old_size: int | None = None
+    mode: str | None = None
+    """As git writes it: 100644, 100755, 120000 (link)."""
+    old_mode: str | None = None
+    ignored: bool = False
+    """git would ignore it (.gitignore as the agent sees it, and the repo has no such file in its index)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo:
+    """A commit that the agent made in its overlay."""
+
+    commit: str
+    parents: tuple[str, ...]
+    author: str
+    authored_at: str
+    """RFC 3339."""
+    subject: str
+    refs: tuple[str, ...]
+    """Branches (``refs/heads/…``, or ``HEAD``) that end here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSelection:
+    """Which changes are meant.  ``paths`` empty: all; a directory stands for what is below it."""
+
+    paths: tuple[str, ...] = ()
+    ignored: bool = False
+    """Also those that git ignores; one that is named by its own path is always meant."""
+
+
+EVERYTHING = ChangeSelection()
+"""All changes but the ignored ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRequest:
+    """Which changes are to reach the repo, and how."""
+
+    selection: ChangeSelection = EVERYTHING
+    on_conflict: OnConflict = "refuse"
+    """``merge``: three-way, as git does it; ``theirs``: the agent's; ``ours``: the repo's stays as it is."""
+    dry_run: bool = False
+    branch: str | None = None
+    """Make a commit on this new branch instead, without touching the work tree."""
+    message: str | None = None
+    """Of that commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOutcome:
+    """What became of one path (or would, in a dry run)."""
+
+    path: str
+    change: Literal["added", "modified", "deleted"]
+    outcome: Literal["applied", "merged", "same", "kept", "conflict", "skipped"]
+    """``same``: the repo has it already.  ``kept``: the repo's was kept (``ours``).  ``skipped``: nothing that can be
+    applied (a pipe, a device)."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyResult:
+    """What an apply did.  All of it or, with ``applied`` false, nothing."""
+
+    applied: bool
+    files: tuple[FileOutcome, ...]
+    branch: str | None = None
+    commit: str | None = None

@@ -1,0 +1,41 @@
+"""Making room: what is removed, what stays and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+GcKind: TypeAlias = Literal["conversation", "log", "leftover"]
+"""``log``: the raw log of a run whose conversation stays.  ``leftover``: a directory that belongs to nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcRequest:
+    """``older_than_days`` None: the configured retention."""
+
+    older_than_days: float | None = None
+    unapplied: bool = False
+    """Also conversations with changes that nobody has applied or discarded."""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcItem:
+    """One thing that was removed (or would be), or that stays though it is old."""
+
+    kind: GcKind
+    id: str
+    bytes: int
+    reason: str | None = None
+    """Why it stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcResult:
+    """``removed`` is what would be removed in a dry run."""
+
+    removed: tuple[GcItem, ...]
+    kept: tuple[GcItem, ...]
+    bytes: int
+    """Disk space of all that was removed."""
+    dry_run: bool

@@ -1,0 +1,83 @@
+"""Making room: the old goes, what is in use or not taken yet stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.contract.changes import FileChange
+from orchestrator.contract.gc import GcRequest
+from orchestrator.errors import ForbiddenError, NotFoundError
+from tests.fakes.workspaces import FakeWorkspaces
+from tests.orchestrator.runs.harness import USER, Service, World, answer
+from tests.orchestrator.runs.test_apply import audit, ended
+
+NOW = GcRequest(older_than_days=0)
+CHANGE = FileChange(path="a", change="added", size=1, binary=False, insertions=1, deletions=0)
+
+
+def workspaces(service: Service) -> FakeWorkspaces:
+    assert isinstance(service.deps.workspaces, FakeWorkspaces)
+    return service.deps.workspaces
+
+
+async def test_an_old_conversation_goes_with_its_runs(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.service() as service:
+        subagent = await ended(service)
+        assert (await service.runs.gc(GcRequest(), user_id=None)).removed == ()
+        dry = await service.runs.gc(GcRequest(older_than_days=0, dry_run=True), user_id=None)
+        assert [(item.kind, item.id) for item in dry.removed] == [("conversation", subagent)]
+        assert dry.bytes > 0
+        await service.runs.get_subagent(subagent, user_id=USER)
+        done = await service.runs.gc(NOW, user_id=None)
+        assert (done.removed, done.bytes) == (dry.removed, dry.bytes)
+        with pytest.raises(NotFoundError):
+            await service.runs.get_subagent(subagent, user_id=USER)
+        assert workspaces(service).discarded == [subagent]
+        assert [entry["event"] for entry in audit(world)] == ["gc", "gc"]  # not the dry one
+
+
+async def test_changes_that_nobody_took_stay_unless_told_and_the_log_goes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.service() as service:
+        subagent = await ended(service)
+        (run,) = (await service.runs.get_subagent(subagent, user_id=USER)).run_ids
+        workspaces(service).changes = [CHANGE]
+        done = await service.runs.gc(NOW, user_id=None)
+        assert [(item.kind, item.id) for item in done.removed] == [("log", run)]
+        (kept,) = done.kept
+        assert (kept.id, kept.reason) == (subagent, "it has 1 changed files and 0 commits that nobody took or dropped")
+        assert not world.paths.run_dir(run).exists()
+        assert (await service.runs.get(run, user_id=USER)).final_text == "hi"
+        told = await service.runs.gc(GcRequest(older_than_days=0, unapplied=True), user_id=None)
+        assert [item.id for item in told.removed] == [subagent]
+
+
+async def test_what_is_in_use_stays(tmp_path: Path) -> None:
+    async with World(tmp_path).service() as service:
+        run = await service.submit()
+        box = await service.box()
+        done = await service.runs.gc(GcRequest(older_than_days=0, unapplied=True), user_id=None)
+        assert (done.removed, [item.reason for item in done.kept]) == ((), ["one of its runs is not finished"])
+        answer(box)
+        await service.finished(run.run_id)
+
+
+async def test_directories_that_belong_to_nothing_go(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.service() as service:
+        for name in ("subagents", "runs"):
+            (world.paths.state_dir / name / ("0" * 32)).mkdir(parents=True)
+            (world.paths.state_dir / name / "mine").mkdir()
+        done = await service.runs.gc(GcRequest(), user_id=None)
+        assert [(item.kind, item.id) for item in done.removed] == [("leftover", "0" * 32)] * 2
+        for name in ("subagents", "runs"):
+            assert (world.paths.state_dir / name / "mine").exists()
+
+
+async def test_users_may_not(tmp_path: Path) -> None:
+    async with World(tmp_path).service() as service:
+        with pytest.raises(ForbiddenError):
+            await service.runs.gc(NOW, user_id=USER)

@@ -1,0 +1,65 @@
+"""An overlay made by hand, and the reviews over it."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from orchestrator.contract.changes import ApplyRequest, ApplyResult, ChangeSelection, FileChange
+from orchestrator.contract.sandbox import WorkspaceMount
+from orchestrator.workspace.review import Reviews
+from tests.orchestrator.workspace.trees import Tree, fake_whiteout, make, make_upper
+
+EARLIER = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+LATER = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+"""A run that began "later" than everything here: no file of the repo counts as changed while it went on."""
+ALL = ChangeSelection(ignored=True)
+
+
+async def no_delete(path: Path) -> None:
+    raise AssertionError(f"{path} should have been removed without help")
+
+
+class Overlay:
+    """``repo`` and a conversation's directory over it."""
+
+    def __init__(self, top: Path) -> None:
+        self.repo = top / "repo"
+        self.base = top / "subagent"
+        self.upper = self.base / "upper"
+        for directory in (self.repo, self.base, self.upper, self.base / "work"):
+            directory.mkdir()
+        self.mount = WorkspaceMount(mode="overlay", source=self.repo, upper=self.upper, work=self.base / "work")
+        self.reviews = Reviews(no_delete, whiteout=fake_whiteout)
+
+    @classmethod
+    def of(cls, top: Path, old: Tree, new: Tree, seed: int = 0) -> Overlay:
+        """The agent has turned ``old`` into ``new``, and its run has ended."""
+        made = cls(top)
+        make(made.repo, old)
+        make_upper(made.upper, old, new, random.Random(seed))
+        return made
+
+    async def ended(self, run_id: str = "0" * 32, *, began_at: str = LATER) -> None:
+        await self.reviews.run_ended(self.mount, run_id=run_id, began_at=began_at)
+
+    async def of_run(self, run_id: str) -> dict[str, str]:
+        return await self.reviews.changes_of_run(self.mount, run_id)
+
+    async def rollback(self, run_id: str) -> list[str]:
+        return await self.reviews.rollback(self.mount, run_id)
+
+    async def changes(self) -> list[FileChange]:
+        return await self.reviews.list_changes(self.mount)
+
+    async def discard(self, *paths: str) -> list[str]:
+        return await self.reviews.discard_changes(self.mount, paths)
+
+    async def apply(self, *paths: str, began_at: str = LATER, ignored: bool = True, **more: object) -> ApplyResult:
+        request = ApplyRequest(selection=ChangeSelection(paths=paths, ignored=ignored), **more)  # type: ignore[arg-type]
+        return await self.reviews.apply(self.mount, request, began_at=began_at, author="claude-code")
+
+
+def outcomes(result: ApplyResult) -> dict[str, str]:
+    return {one.path: one.outcome for one in result.files}
