@@ -3,16 +3,18 @@
 Kept in ``<subagent>/record``: ``bases.json``, and the contents by their SHA-256.  It is brought up to date at the end
 of every run.  An overlay does not tell when in a run a file was copied up, so what the repo had is taken at the end of
 the run in which the agent first changed the path; a file of the repo that was itself changed since that run began is
-marked as unsure, and always counts as a conflict.  Where the agent has not touched a path in that run (it lies in a
-directory that it replaced earlier, say), the conversation's beginning stands for the run's.
+marked as unsure, and always counts as a conflict.  So is one that turns into a change without the agent having touched
+it: there the repo has changed under a copy of the agent's.  Where the agent has not touched a path in that run (it lies
+in a directory that it replaced earlier, say), the conversation's beginning stands for the run's.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +44,8 @@ class Record:
     bases: dict[bytes, Base] = field(default_factory=dict)
     began_ns: int | None = None
     """When the conversation began."""
+    updated_ns: int = 0
+    """When this was brought up to date last."""
 
     def content(self, digest: str) -> Path:
         """Where the content is."""
@@ -53,7 +57,7 @@ def load(subagent_dir: Path) -> Record:
     record = Record(subagent_dir / DIRECTORY)
     try:
         found = json.loads((record.directory / "bases.json").read_bytes())
-        record.began_ns = found["began_ns"]
+        record.began_ns, record.updated_ns = found["began_ns"], found["updated_ns"]
         record.bases = _bases(found["paths"])
     except FileNotFoundError:
         pass
@@ -68,12 +72,13 @@ def update(subagent_dir: Path, *, upper: Path, lower: Path, whiteout: Whiteout, 
     Blocking.  Raises OSError, StorageError.
     """
     old = load(subagent_dir)
-    new = Record(old.directory, began_ns=since_ns if old.began_ns is None else min(since_ns, old.began_ns))
+    began_ns = since_ns if old.began_ns is None else min(since_ns, old.began_ns)
+    new = Record(old.directory, began_ns=began_ns, updated_ns=clock_ns())
     (new.directory / "blobs").mkdir(mode=0o700, parents=True, exist_ok=True)
     with Root(lower) as root, Root(upper) as above:
         for difference in differences(upper, lower, whiteout=whiteout, large=0):
             path = difference.path
-            new.bases[path] = old.bases.get(path) or _taken(root, path, new, _seen_ns(above, path, new, since_ns))
+            new.bases[path] = old.bases.get(path) or _newly(root, above, path, new, since_ns, old.updated_ns)
     _store(new)
     return new
 
@@ -83,7 +88,7 @@ def document(record: Record) -> dict[str, Any]:
     return {os.fsdecode(path): [base.key, base.unsure] for path, base in record.bases.items()}
 
 
-def replace(record: Record, paths: dict[str, Any]) -> None:
+def put_back(record: Record, paths: dict[str, Any]) -> None:
     """What ``document`` gave at another time is right again."""
     record.bases = _bases(paths)
     _store(record)
@@ -108,13 +113,21 @@ def changed_ns(stamp: tuple[int, ...]) -> int:
     return stamp[4]
 
 
-def _seen_ns(above: Root, path: bytes, record: Record, since_ns: int) -> int:
-    """Up to when the repo's file may have been changed without the agent having seen another state of it."""
+def clock_ns() -> int:
+    """The time."""
+    return time.time_ns()
+
+
+def _newly(root: Root, above: Root, path: bytes, record: Record, since_ns: int, updated_ns: int) -> Base:
+    """The base of a path that was no change when the record was brought up to date last."""
+    stamp = None
     with suppress(OSError), above.parent(path) as (fd, name):
         stamp = current_stamp(fd, name)
-        if stamp is not None and changed_ns(stamp) >= since_ns - _SLACK_NS:
-            return since_ns
-    return min(since_ns, record.began_ns or since_ns)
+    if stamp is not None and changed_ns(stamp) < updated_ns:
+        # The agent has not touched it since: it is a change now because the repo has changed.
+        return replace(_taken(root, path, record, since_ns), unsure=True)
+    touched = stamp is not None and changed_ns(stamp) >= since_ns - _SLACK_NS
+    return _taken(root, path, record, since_ns if touched else min(since_ns, record.began_ns or since_ns))
 
 
 def _taken(root: Root, path: bytes, record: Record, since_ns: int) -> Base:
@@ -140,7 +153,7 @@ def _taken(root: Root, path: bytes, record: Record, since_ns: int) -> Base:
 
 def _store(record: Record) -> None:
     record.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    whole = {"began_ns": record.began_ns, "paths": document(record)}
+    whole = {"began_ns": record.began_ns, "updated_ns": record.updated_ns, "paths": document(record)}
     part = record.directory / "bases.json.part"
     with part.open("w", encoding="ascii") as file:
         json.dump(whole, file)

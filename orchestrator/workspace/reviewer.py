@@ -139,7 +139,7 @@ class Reviewer:
             before = {one.path for one in self._differences()}
             old = snapshot.restore(self._base, wanted, f"{SCRATCH_PREFIX}{uuid.uuid4().hex}")
             after = {one.path for one in self._differences()}
-            record.replace(record.load(self._base), {**wanted.bases})
+            record.put_back(record.load(self._base), {**wanted.bases})
         except OSError as error:
             raise self._unusable(error) from error
         return Dropped(paths=[os.fsdecode(path) for path in sorted(before | after)], old=old)

@@ -221,6 +221,7 @@ async def test_a_later_run_sees_what_the_repo_had_before_it(tmp_path: Path, monk
     )
     for path in (overlay.repo / "f", overlay.repo / "d" / "x"):
         at(path, "repo")
+    monkeypatch.setattr(record, "clock_ns", lambda: nanoseconds(times["one"]))
     await overlay.ended(began_at=times["one"])
     (overlay.repo / "f").write_text("host\n")
     (overlay.repo / "d" / "hidden").write_text("host\n")
@@ -239,6 +240,20 @@ async def test_a_copy_that_the_agent_did_not_change_hides_nothing_after_its_run(
     await overlay.ended()
     (overlay.repo / "f").write_text("host\n")
     assert await overlay.changes() == []
+
+
+async def test_what_the_repo_deleted_below_an_untouched_copy_does_not_come_back(tmp_path: Path) -> None:
+    """An opaque directory hides the repo; a copy in it that is what the repo had is no change until that goes."""
+    old: Tree = {b"d": {b"x": File(b"x"), b"y": File(b"y")}}
+    overlay = Overlay(tmp_path)
+    make(overlay.repo, old)
+    make(overlay.upper, {b"d": {b"x": File(b"x")}})
+    opaque(overlay.upper / "d")
+    await overlay.ended()
+    (overlay.repo / "d" / "x").unlink()
+    with pytest.raises(ConflictError) as caught:
+        await overlay.apply()
+    assert [one["path"] for one in caught.value.details["files"]] == ["d/x"]
 
 
 async def test_what_the_repo_has_by_now_is_no_change(tmp_path: Path) -> None:
