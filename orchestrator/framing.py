@@ -42,11 +42,6 @@ class CriFramer:
         *lines, self._pending = (self._pending + data).split(b"\n")
         return [self._piece(line) for line in lines]
 
-    @property
-    def consumed_partial(self) -> int:
-        """Bytes of a log line that is not complete yet."""
-        return len(self._pending)
-
     def _piece(self, line: bytes) -> LogPiece:
         parts = line.split(b" ", 3)
         if len(parts) == 4 and parts[1] in {b"stdout", b"stderr"} and parts[2] in {b"P", b"F"}:
