@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.podman.live import LiveService, live_service, podman
-from tests.podman.test_claude_code import assert_nothing_left
+from tests.podman.live import LiveService, assert_nothing_left, live_service, podman
 
 pytestmark = pytest.mark.podman
 

@@ -19,6 +19,7 @@ from orchestrator.config.models import PodmanConfig
 from orchestrator.contract.sandbox import SandboxExit, SandboxSpec, StartedSandbox, WorkspaceMount
 from orchestrator.errors import ImageMissingError, SandboxGoneError
 from orchestrator.podman.runtime import PodmanRuntime
+from tests.podman import session
 
 pytestmark = pytest.mark.podman
 
@@ -77,7 +78,7 @@ def instance() -> str:
 
 @pytest.fixture
 async def make_runtime(instance: str, tmp_path: Path) -> AsyncIterator[MakeRuntime]:
-    runtime_dir = Path(os.environ["XDG_RUNTIME_DIR"]) / f"pmt-{secrets.token_hex(4)}"
+    runtime_dir = session.runtime_dir()
     made: list[PodmanRuntime] = []
 
     def make() -> PodmanRuntime:
