@@ -19,9 +19,7 @@ pytestmark = [pytest.mark.podman, pytest.mark.timeout(900)]
 BACKENDS = sorted(name for name, adapter in adapters().items() if adapter.transport == "subprocess")
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"backend {name}")) for name in BACKENDS]
-)
+@pytest.fixture(scope="module", params=BACKENDS)
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
     return asyncio.run(play(request.param, tmp_path_factory.mktemp(request.param)))
 

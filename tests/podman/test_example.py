@@ -16,7 +16,7 @@ from tests.examples.conftest import target as target  # noqa: PLC0414
 from tests.podman import session
 from tests.podman.live import PROJECT, LiveService
 
-pytestmark = [pytest.mark.podman, pytest.mark.xdist_group("images"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.podman, pytest.mark.timeout(400)]
 BACKENDS = {"example": {"api_key": "unused"}}
 
 

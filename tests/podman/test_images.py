@@ -20,7 +20,6 @@ from tests.podman.images_kit import IMAGE, container, run_to_end
 
 pytestmark = [
     pytest.mark.podman,
-    pytest.mark.xdist_group("images"),
     pytest.mark.timeout(1800),
 ]  # builds take turns, also with those of other checkouts
 

@@ -20,7 +20,6 @@ from tests.podman.test_images import recipe as recipe  # noqa: PLC0414  # a fixt
 
 pytestmark = [
     pytest.mark.podman,
-    pytest.mark.xdist_group("images"),
     pytest.mark.timeout(1800),
 ]  # builds take turns, also with those of other checkouts
 
