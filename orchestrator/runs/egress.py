@@ -29,7 +29,9 @@ def resolve_egress(
     """
     if tier == 0:
         if asked is not None:
-            raise InvalidRequestError("egress: can be narrowed in tier 1 only; tier 0 has an open network")
+            raise InvalidRequestError(
+                "egress: can be narrowed in tier 1 only, and this run is in tier 0, which has an open network"
+            )
         return None
     backend = config.external_agent.backends[adapter.name]
     allowed = backend.allowed_egress

@@ -23,7 +23,9 @@ from tests.podman.live import LiveService, live_service
 
 pytestmark = pytest.mark.podman
 
-HOSTS = "127.0.0.1 api.anthropic.com statsig.anthropic.com platform.claude.com api.openai.com auth.openai.com chatgpt.com\n"
+HOSTS = (
+    "127.0.0.1 api.anthropic.com statsig.anthropic.com platform.claude.com api.openai.com auth.openai.com chatgpt.com\n"
+)
 SUBSCRIPTION = {"mode": "byo_subscription", "api_key": None}
 LONG_AGO, FAR_AWAY = 1_700_000_000, 4_102_444_800
 
@@ -66,7 +68,12 @@ def store_claude(home: Path) -> None:
 def token(expires: int) -> str:
     """As OpenAI's login gives them; nobody has signed it."""
     account = {"chatgpt_plan_type": "plus", "chatgpt_account_id": "made-up", "chatgpt_user_id": "made-up"}
-    claims = {"exp": expires, "jti": secrets.token_hex(8), "email": "a@b.example", "https://api.openai.com/auth": account}
+    claims = {
+        "exp": expires,
+        "jti": secrets.token_hex(8),
+        "email": "a@b.example",
+        "https://api.openai.com/auth": account,
+    }
     parts = ({"alg": "none"}, claims)
     return ".".join([*(base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in parts), "x"])
 

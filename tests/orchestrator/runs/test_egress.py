@@ -122,6 +122,14 @@ def test_a_request_does_not_widen(asked: str) -> None:
         resolve_egress(wide, Reaching(), tier=1, asked=["api.example.com", asked])
 
 
+def test_who_may_not_widen_is_told_what_is_there_and_who_may() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        resolve_egress(config(), Reaching(), tier=1, asked=["pypi.org"])
+    assert "pypi.org is not covered by what is configured (nothing)" in caught.value.message
+    assert "allowed_egress of this backend" in caught.value.message
+    assert caught.value.details == {"asked": "pypi.org", "allowed": []}
+
+
 def test_the_variables_send_everything_but_loopback_to_the_proxy() -> None:
     """C22: ``_apply_egress_policy(allowed, env)``."""
     before = {"PATH": "/bin", "https_proxy": "http://elsewhere:1", "NO_PROXY": "*"}
