@@ -10,6 +10,8 @@ from orchestrator.events import ErrorReason
     (Failure(text="Forbidden", status=403), "auth_rejected"),
     (Failure(text="whatever", name="ProviderAuthError"), "auth_rejected"),
     (Failure(text="Incorrect API key provided."), "auth_rejected"),
+    (Failure(text="Token refresh failed: 400", name="UnknownError"), "auth_rejected"),
+    (Failure(text="Token refresh failed: 503", name="UnknownError"), "provider_unavailable"),
     (Failure(text="OpenAI API key is missing."), "auth_required"),
     (Failure(text="You exceeded your current quota", status=429), "credit_exhausted"),
     (Failure(text="x", status=429, body='{"error": {"code": "insufficient_quota"}}'), "credit_exhausted"),
