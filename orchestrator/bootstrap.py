@@ -56,6 +56,7 @@ from orchestrator.workspace.prepare import DirectoryWorkspaces
 __all__ = [
     "ADAPTER_REGISTRY",
     "SAMPLE_FILES",
+    "Aside",
     "AuditLog",
     "ServiceHandle",
     "delete_tree",
@@ -186,7 +187,7 @@ async def assemble(
     await relay.start()
     await supervisor.start()
     runs = Runs(deps, supervisor)
-    aside = aside_of(config, paths, runtime, instance)
+    aside = Aside.of(config, paths, runtime, instance)
 
     async def ask_cli(adapter: BaseAdapter, key: HomeKey) -> AuthStatus:
         return await probe_with_home(
@@ -200,17 +201,6 @@ async def assemble(
     accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli)
     await accounts.start()
     return runs, accounts, supervisor, tokens, journal, instance
-
-
-def aside_of(config: Config, paths: Paths, runtime: PodmanRuntime, instance: str) -> Aside:
-    """Containers that serve no run."""
-    return Aside(
-        runtime=runtime,
-        runtime_dir=paths.runtime_dir,
-        instance=instance,
-        backends=dict(config.external_agent.backends),
-        host_network=config.podman.tier0_network == "host",
-    )
 
 
 async def podman_runtime(
