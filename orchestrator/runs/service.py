@@ -44,7 +44,7 @@ class Runs(Reviewing):
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run."""
-        self._supervisor.check_accepting()
+        await self._supervisor.check_accepting()
         if request.backend not in self._deps.adapters:
             known = ", ".join(sorted(self._deps.adapters)) or "none"
             raise UnknownBackendError(f"there is no backend {request.backend!r}; enabled: {known}")

@@ -336,7 +336,7 @@ async def test_a_full_disk_delays_events_and_loses_none(world: World, monkeypatc
             await append(*args, **kwargs)
 
         monkeypatch.setattr(service.deps.journal, "append", full)
-        monkeypatch.setattr("orchestrator.runs.pump.FIRST_PAUSE", 0.01)
+        monkeypatch.setattr("orchestrator.runs.journal.FIRST_PAUSE", 0.01)
         box.say(text="a")
         await asyncio.wait_for(refused.wait(), 10)
         box.say(done="a")
