@@ -26,6 +26,19 @@ _DROPPED_BELOW = 4 * 1024 * 1024
 FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
+START_BYTES = 1024 * 1024
+"""What a service needs to begin: less and not even the database can be opened."""
+
+
+def refuse_full(place: Path) -> None:
+    """Raises StorageError when nothing can be written there; OSError."""
+    if (free := free_bytes(place)) < START_BYTES:
+        raise StorageError(
+            f"the disk that holds {place} is full ({free} bytes are left): make room there, then start again",
+            free_bytes=free,
+        )
+
+
 def free_bytes(place: Path) -> int:
     """What this process may still write on the file system of ``place``.  Raises OSError."""
     found = os.statvfs(place)
