@@ -81,6 +81,9 @@ class LogDecoder:
             out += self._diagnostic(line)
         tail = self._stderr_tail.decode("utf-8", "replace")
         out += self._hold(self._parser.close(exit_code, tail))
+        if ignored := getattr(self._parser, "ignored_lines", 0):
+            text = f"{ignored} further lines behind the end of the answer are in the run's log only"
+            out.append(Stamped(self._ts, Status(phase="diagnostic", info={"stderr": text})))
         if self.terminal is None:
             self.terminal = Error(
                 reason="lost",

@@ -66,8 +66,8 @@ class Space:
             raise StorageError(f"{self._place} cannot be used: {error.strerror}", path=str(self._place)) from error
         if free < self._keep_free:
             raise StorageError(
-                f"the disk that holds {self._place} is almost full: {free} bytes are left and {self._keep_free} are kept "
-                "free (storage.keep_free_bytes), so no run is taken; make room (podmentor gc)",
+                f"the disk that holds {self._place} is almost full: {free} bytes are left, {self._keep_free} are to"
+                " stay free (storage.keep_free_bytes), so no run is taken; make room (podmentor gc)",
                 free_bytes=free,
                 keep_free_bytes=self._keep_free,
             )
@@ -84,8 +84,8 @@ class Space:
                     lost = " What it printed last may be missing." if free < _DROPPED_BELOW else ""
                     decide(
                         "disk_exceeded",
-                        f"The disk that holds podmentor's state is full ({free} bytes are left), so the agent was ended: "
-                        f"what it printed could not have been kept.{lost} Make room, then go on with the subagent's id.",
+                        f"The disk that holds podmentor's state is full ({free} bytes are left): the agent was ended,"
+                        f" since its output could not have been kept.{lost} Make room and go on with its subagent id.",
                         free_bytes=free,
                         keep_free_bytes=self._keep_free,
                     )
