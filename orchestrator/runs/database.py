@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.errors import StorageError
+from orchestrator.sqlite_file import storage_error
 
 T = TypeVar("T")
 
@@ -96,10 +97,6 @@ CREATE TABLE events (
 """
 
 
-class DamagedError(StorageError):
-    """The file is no sound database (any more): trying again is of no use."""
-
-
 class Database:
     """The one connection.  Raises StorageError when the file cannot be used."""
 
@@ -131,7 +128,7 @@ class Database:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, work)
         except sqlite3.Error as error:
-            raise _told(error, self._path) from error
+            raise storage_error(error, self._path) from error
 
     def _open(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -181,21 +178,3 @@ class Database:
                 connection.execute("ROLLBACK")
             raise
         return result
-
-
-def _told(error: sqlite3.Error, path: Path) -> StorageError:
-    """What is wrong with the file, and what to do."""
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the rest of the code are details
-        case sqlite3.SQLITE_FULL:
-            what = f"the disk is full: the database {path} cannot be written; make room (podmentor gc)"
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            what = f"another process keeps the database {path} locked; end it"
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return DamagedError(
-                f"the database {path} is damaged ({error}): stop podmentor, move the file away with the -wal and -shm "
-                "files beside it, and put a backup in its place (`sqlite3 FILE .recover` saves what can be read)",
-                path=str(path),
-            )
-        case _:
-            what = f"the database {path} cannot be used: {error}; check free space and permissions"
-    return StorageError(what, path=str(path))

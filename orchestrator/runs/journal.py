@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 from orchestrator.contract.runs import RunState
 from orchestrator.errors import NotFoundError, StorageError
 from orchestrator.events import AgentEvent, EventRecord, Source
-from orchestrator.runs.database import DamagedError, Database
+from orchestrator.runs.database import Database
+from orchestrator.sqlite_file import DamagedError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
