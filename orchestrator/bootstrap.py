@@ -48,6 +48,7 @@ from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
 from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.service import Runs
+from orchestrator.runs.space import refuse_full
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
 from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
@@ -231,6 +232,7 @@ def make_directories(paths: Paths) -> None:
     try:
         for directory in (paths.state_dir, paths.runtime_dir, paths.state_dir / "runs", paths.state_dir / "subagents"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_full(paths.state_dir)
     except OSError as error:
         raise StorageError(f"cannot make {error.filename}: {error.strerror}") from error
 
