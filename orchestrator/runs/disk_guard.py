@@ -19,7 +19,7 @@ from orchestrator.runs.store import StoredRun
 
 INTERVAL: Final = 0.5
 """Seconds between two looks at the file system's free space."""
-FINAL_SECONDS: Final = 10.0
+FINAL_SECONDS: Final = 5.0
 """What the last walk may take."""
 T = TypeVar("T")
 

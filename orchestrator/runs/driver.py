@@ -71,7 +71,8 @@ class RunDriver:
         self._watch = LimitsWatch(run.record, self._decoder, disk=self._disk, tell=self._tell)
         self._pump = Pump(
             run_id=self._id, decoder=self._decoder, journal=deps.journal,
-            announced=run.record.state == "running", on_progress=self._progress,
+            announced=run.record.state == "running", output_max_bytes=run.record.limits.output_max_bytes,
+            on_progress=self._progress,
         )  # fmt: skip
         self._container_id = run.container_id
         self._exit: SandboxExit | None = None
@@ -177,6 +178,7 @@ class RunDriver:
         by_cgroup = self._deps.runtime.memory_by_cgroup
         self._tasks.spawn(self._watch.measure(sandbox, self._deps.processes, by_cgroup=by_cgroup), name="memory")
         disk = self._tasks.spawn(self._watch.watch_disk(sandbox), name="disk")
+        self._tasks.spawn(self._watch.watch_log(tail.path, self._deps.processes), name="log size")
         ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait", awaited=True)
         await self._first(ended, pump)
         if not ended.done():

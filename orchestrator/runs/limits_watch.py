@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from orchestrator.contract.runs import RunRecord
@@ -19,6 +20,10 @@ from orchestrator.runs.pump import Pump
 
 LINGER_SECONDS = 5.0
 """What a CLI has to exit after it has printed its result."""
+LOG_SECONDS = 0.1
+"""Between two looks at the size of the log."""
+LOG_FACTOR, LOG_SLACK = 2, 1024**2
+"""A log of more than so many times the limit on output, and so many bytes, is an excess of it."""
 _Deadline: TypeAlias = Literal["timeout", "warning", "answered", "start_timeout", "idle_timeout"]
 _POLITE: frozenset[ErrorReason] = frozenset({"cancelled", "timeout", "idle_timeout"})
 
@@ -156,6 +161,19 @@ class LimitsWatch:
             on_excess=lambda used: self._decide(exceeded("disk_exceeded", limit, used)),
         )
 
+    async def watch_log(self, path: Path, table: ProcessTable) -> None:
+        """Stop a flood of output that is written faster than it is read, by the size of the log until the run stops.
+
+        The log has a time stamp for each line, so its size tells less than the reader does, but tells it at once.
+        """
+        limit = self._record.limits.output_max_bytes
+        while not self.stop.is_set():
+            size = await asyncio.get_running_loop().run_in_executor(table.executor, _size, path)
+            if size > LOG_FACTOR * limit + LOG_SLACK:
+                self._decide(exceeded("output_exceeded", limit, size))
+                return
+            await asyncio.sleep(LOG_SECONDS)
+
     def out_of_memory(self, ended: SandboxExit) -> Error | None:
         """The error for a sandbox that the kernel ended at its cgroup's limit; None when it did not.
 
@@ -180,3 +198,10 @@ class LimitsWatch:
                 "cpu_seconds": round(self._meter.cpu_seconds, 2),
             }
         return used
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

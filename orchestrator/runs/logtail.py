@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -38,7 +38,7 @@ class LogTail:
         self._complete = True
         self._written.set()
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The bytes of the log as they come, until ``finish`` was called and the end is reached."""
         loop = asyncio.get_running_loop()
         descriptor = await loop.run_in_executor(

@@ -87,6 +87,8 @@ def _tmpfs_mounts(proc: Path, pid: int) -> dict[str, str]:
     """Mount point by device number, of each tmpfs that is mounted whole and writable: the container's own ones."""
     found: dict[str, str] = {}
     with suppress(OSError):
+        if _mount_namespace(proc, pid) == _mount_namespace(proc, os.getpid()):
+            return found  # not a container: these are the machine's
         for line in (proc / str(pid) / "mountinfo").read_text(errors="surrogateescape").splitlines():
             before, _, after = line.partition(" - ")
             fields = before.split(" ")
@@ -94,6 +96,12 @@ def _tmpfs_mounts(proc: Path, pid: int) -> dict[str, str]:
                 point = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), fields[4])
                 found.setdefault(fields[2], point)
     return found
+
+
+def _mount_namespace(proc: Path, pid: int) -> int:
+    with suppress(FileNotFoundError):
+        return (proc / str(pid) / "ns" / "mnt").stat().st_ino
+    return -pid  # it has none that can be told
 
 
 def _machine_wide(proc: str) -> int:

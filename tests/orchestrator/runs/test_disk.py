@@ -221,3 +221,34 @@ async def test_the_other_warnings(world: World) -> None:
         assert record.error["details"]["used_seconds"] >= 2
         warned = [e.data["limit"] for e in await service.events(run.run_id) if e.data.get("phase") == "limit_warning"]
         assert warned == ["output_max_bytes", "wall_clock_seconds"]
+
+
+async def test_a_flood_is_stopped_by_the_size_of_the_log_and_not_all_of_it_is_journalled(world: World) -> None:
+    """What is written faster than it is read would else be read to its end before the run is over."""
+    async with world.service() as service:
+        run = await service.submit(limits=LimitsRequest(output_max_bytes=100_000))
+        box = await service.box()
+        box.say(text="first")
+        await service.until(run.run_id, "message_delta")
+        with box.spec.log_path.open("ab") as log:
+            log.write(b"2026-01-01T00:00:00.000000000Z stdout F y\n" * 100_000)
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "output_exceeded"
+        assert record.error["details"]["used_bytes"] > 100_000
+        assert box.signals == ["KILL"]
+
+
+async def test_events_end_where_the_output_limit_is_passed(world: World) -> None:
+    async with world.service() as service:
+        run = await service.submit(limits=LimitsRequest(output_max_bytes=100_000))
+        box = await service.box()
+        with box.spec.log_path.open("ab") as log:
+            log.write((b"2026-01-01T00:00:00.000000000Z stdout F " + b"y" * 999 + b"\n") * 1000)
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "output_exceeded"
+        events = await service.events(run.run_id)
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert 100 < len(events) < 250
+        assert record.usage["output_bytes"] < 250_000

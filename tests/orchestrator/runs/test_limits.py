@@ -96,9 +96,11 @@ def test_nonsense_is_refused_whoever_asks(name: str, value: Any, privileged: boo
 @pytest.mark.parametrize(("name", "most"), MOST.items())
 def test_not_even_an_admin_gets_what_no_kernel_takes(name: str, most: float) -> None:
     kind = float if name.endswith("seconds") or name == "cpus" else int
-    resolve_limits(config(), "codex", LimitsRequest(**{name: kind(most)}), privileged=True)
+    largest: dict[str, Any] = {name: kind(most)}
+    larger: dict[str, Any] = {name: kind(most * 2)}
+    resolve_limits(config(), "codex", LimitsRequest(**largest), privileged=True)
     with pytest.raises(InvalidRequestError, match="at most"):
-        resolve_limits(config(), "codex", LimitsRequest(**{name: kind(most * 2)}), privileged=True)
+        resolve_limits(config(), "codex", LimitsRequest(**larger), privileged=True)
 
 
 def test_every_limit_says_how_it_is_kept() -> None:
