@@ -170,7 +170,7 @@ class LimitsWatch:
         while not self.stop.is_set():
             size = await asyncio.get_running_loop().run_in_executor(table.executor, _size, path)
             if size > LOG_FACTOR * limit + LOG_SLACK:
-                self._decide(exceeded("output_exceeded", limit, size))
+                self._decide(exceeded("output_exceeded", limit, size, measured="size of the log"))
                 return
             await asyncio.sleep(LOG_SECONDS)
 

@@ -328,14 +328,11 @@ async def test_the_disk_is_watched_over_a_restart_of_the_service(attack: Attack,
 async def test_an_output_flood_ends_with_its_own_error(attack: Attack) -> None:
     record = await attack.run(
         f"subprocess.run(['sh', '-c', 'exec yes {attack.mark} > /proc/1/fd/1'])",
-        limits={"output_max_bytes": 3 * MIB},
+        limits={"output_max_bytes": MIB // 2},
     )
     excess(record, "output_exceeded", "output_max_bytes")
-    phases = [
-        event["data"]["limit"] for event in await attack.service.all_events(record["run_id"])
-        if event["data"].get("phase") == "limit_warning"
-    ]  # fmt: skip
-    assert "output_max_bytes" in phases
+    log = attack.service.state / "runs" / record["run_id"] / "ctr.log"
+    assert log.stat().st_size < 1 << 30, "what the machine writes within the second or so that it may take"
 
 
 async def test_an_admin_may_widen(attack: Attack) -> None:
