@@ -97,6 +97,11 @@ class PodmanRuntime(Runtime):
         """Whether the memory controller is there for containers (cgroup v2, delegated).  False before ``start``."""
         return "memory" in self._host.controllers
 
+    @property
+    def enforcement(self) -> Mapping[str, str]:
+        """How limits are kept, by name.  To be asked after ``start``."""
+        return facts.enforcement(self._host)
+
     async def start(self) -> None:
         """Find or start the service, and learn what the machine can do.  Raises RuntimeUnavailableError."""
         try:

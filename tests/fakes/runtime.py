@@ -58,6 +58,12 @@ class FakeRuntime:
         self.hold_create: asyncio.Event | None = None
         self.memory_by_cgroup = True
         self.removed: list[str] = []
+        self.cpus_by = "cgroup"
+
+    @property
+    def enforcement(self) -> dict[str, str]:
+        memory = "cgroup" if self.memory_by_cgroup else "watchdog"
+        return {"memory_max_bytes": memory, "pids_max": "rlimit", "cpus": self.cpus_by}
 
     async def start(self) -> None:
         return None
