@@ -103,10 +103,10 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def end(process: HeldProcess) -> bool:
-    """TERM, 5 s, KILL, 5 s.  Whether it has ended."""
+async def end(process: HeldProcess, *, term_seconds: float | None = None) -> bool:
+    """TERM, 5 s (or ``term_seconds``), KILL, 5 s.  Whether it has ended."""
     process.send(signal.SIGTERM)
-    if await process.ended_within(TERM_SECONDS):
+    if await process.ended_within(TERM_SECONDS if term_seconds is None else term_seconds):
         return True
     process.send(signal.SIGKILL)
     return await process.ended_within(KILL_SECONDS)

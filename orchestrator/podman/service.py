@@ -32,6 +32,8 @@ START_SECONDS: Final = 45.0
 PING_SECONDS: Final = 10.0
 INFO_SECONDS: Final = 30.0
 PREPARE_SECONDS: Final = 60.0
+HUNG_SECONDS: Final = 0.5
+"""Between TERM and KILL for a service that does not answer (a stopped process takes no TERM)."""
 SOCKET_PATH_BYTES: Final = 107
 
 
@@ -60,6 +62,8 @@ class PodmanService:
         self._socket: Path | None = None
         self._suspected = False
         self._closed = False
+        self._failed: tuple[float, RuntimeUnavailableError] | None = None
+        """When looking for a service failed last, and how."""
         self._child: asyncio.subprocess.Process | None = None
         self._listener: HeldProcess | None = None
         self._lock_fd = -1
@@ -78,18 +82,28 @@ class PodmanService:
         """The socket of a service that answers (when last looked).  Raises RuntimeUnavailableError."""
         if (known := self._known()) is not None:
             return known
+        clock = asyncio.get_running_loop().time
+        came = clock()
         async with self._mutex:
             if (known := self._known()) is not None:
                 return known
             if self._closed:
                 raise RuntimeUnavailableError("podmentor has let go of the Podman service")
+            if self._failed is not None and self._failed[0] > came:  # it was looked for while this call waited
+                raise RuntimeUnavailableError(self._failed[1].message)
             self._suspected = False
             try:
                 self._socket = await self._find()
-            except BaseException:
+            except BaseException as error:
                 self._suspected = True
+                if isinstance(error, RuntimeUnavailableError):
+                    self._failed = clock(), error
                 raise
             return self._socket
+
+    async def hangs(self, socket: Path) -> bool:
+        """Whether the service at this socket, which keeps a call waiting, answers nobody."""
+        return not await self._answers(socket)
 
     def _known(self) -> Path | None:
         if self._socket is None or self._suspected:
@@ -122,7 +136,7 @@ class PodmanService:
         try:
             if os.lstat(socket).st_uid != os.geteuid():
                 return False
-            await self._transport.call(socket, "GET", "/_ping", timeout=PING_SECONDS)
+            await self._transport.call(socket, "GET", "/_ping", timeout=PING_SECONDS, ping=True)
         except (OSError, SandboxError):
             return False
         return True
@@ -151,7 +165,7 @@ class PodmanService:
                 log.info("took over the Podman service that a former process left at %s", self._own_socket)
             return self._own_socket
         self._listener = self._listener or await self._held_listener()  # one that hangs
-        await self._end()
+        await self._end(term_seconds=HUNG_SECONDS)
         await self._start()
         return self._own_socket
 
@@ -245,8 +259,8 @@ class PodmanService:
         address = f"unix://{self._own_socket}"
         return HeldProcess.open(pid, lambda pid: address in processes.cmdline(pid))
 
-    async def _end(self) -> None:
-        """The ladder: TERM, 5 s, KILL, for the process that listens and the one that was started; reaped."""
+    async def _end(self, *, term_seconds: float | None = None) -> None:
+        """The ladder: TERM, a while, KILL, for the process that listens and the one that was started; reaped."""
         listener, self._listener = self._listener, None
         child, self._child = self._child, None
         started = None if child is None else HeldProcess.of_child(child.pid)
@@ -254,7 +268,7 @@ class PodmanService:
             if process is None:
                 continue
             with process:
-                if not await processes.end(process):
+                if not await processes.end(process, term_seconds=term_seconds):
                     log.error("the Podman service (pid %d) did not end", process.pid)
         if child is not None:
             with contextlib.suppress(TimeoutError):

@@ -1,7 +1,7 @@
 """One run from admitted to finished: launch, watch the limits, end the sandbox, write the last event.
 
-A cancelled ``drive`` (the service is stopping) lets go of the sandbox and leaves it running; every other way out of it
-has removed the container, the gateway socket and the control directory before the run counts as finished.
+A cancelled ``drive`` (the service is stopping) lets go of the sandbox and leaves it running, unless the run has to end
+anyway: then it is killed, and the next service does the rest.  Every other way out of it has removed the container, the gateway socket and the control directory before the run counts as finished.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from orchestrator.runs.clock import now
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.egress_door import EgressDoor
+from orchestrator.runs.ending import TEARDOWN_SECONDS, end_sandbox, kill, tear_down
 from orchestrator.runs.journal import Entry, clean, to_json
 from orchestrator.runs.limits_watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
-from orchestrator.runs.reviews import take_down
 from orchestrator.runs.state import advance, outcome_of
 from orchestrator.runs.store import StoredRun
 from orchestrator.runs.ways import route_of
@@ -35,13 +35,8 @@ from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
-INTERRUPT_SECONDS = 2.0
-"""What a CLI has to report after SIGINT, before SIGKILL."""
-KILL_SECONDS = 10.0
-"""What a container has to end after SIGKILL, before it is removed by force."""
 DRAIN_SECONDS = 900.0
 """What the pump has to read the rest of a log."""
-TEARDOWN_SECONDS = 30.0
 
 INTERNAL = Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
 _REASONS: dict[str, ErrorReason] = {
@@ -71,6 +66,9 @@ class RunDriver:
         )  # fmt: skip
         self._container_id = run.container_id
         self._exit: SandboxExit | None = None
+        self._granting: asyncio.Task[None] | None = None
+        self.untidy = False
+        """Whether something of the run is still there although it has ended."""
 
     def cancel(self) -> None:
         """End the run as cancelled; it may have been asked before."""
@@ -81,6 +79,10 @@ class RunDriver:
         try:
             failure = await self._live(adopt)
             await self._finish(failure)
+        except asyncio.CancelledError:
+            if self._watch.stop.is_set() and self._container_id is not None:
+                await kill(self._deps.runtime, self._container_id)  # nobody might come to do it in time
+            raise
         finally:
             await self._tasks.aclose()
 
@@ -110,12 +112,14 @@ class RunDriver:
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
+        if self._watch.stop.is_set():  # cancelled while it was between the line and here
+            return None
         launch = launching.launch(self._run, self._deps, self._account, self.door)
         task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
         if not task.done():
             task.cancel()
-            with suppress(asyncio.CancelledError, PodmentorError):
+            with suppress(asyncio.CancelledError, PodmentorError, TimeoutError):
                 await asyncio.wait_for(task, TEARDOWN_SECONDS)
             return None
         sandbox = task.result()
@@ -128,18 +132,14 @@ class RunDriver:
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
         if self._run.cancel_requested:
             self.cancel()
-        if self._run.token_sha256 is not None:
-            try:
-                await self._grant_again(self._run.token_sha256)
-            except PodmentorError as error:
-                log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)
-        await self.door.reopen()
         self._exit = SandboxExit(exit_code=None)
         if found != "gone":
             self._container_id = found.container_id
             with suppress(SandboxGoneError):
                 state = await self._deps.runtime.attach(found.container_id)
                 if isinstance(state, StartedSandbox):
+                    # Beside the rest: a relay that hangs must not keep the run from being ended.
+                    self._granting = self._tasks.spawn(self._open_again(), name="ways out")
                     return state
                 self._exit = state
         log_path = self._deps.paths.log_path(self._id)
@@ -148,6 +148,19 @@ class RunDriver:
         tail = self._deps.watcher.tail(log_path, offset=0)
         await self._drain(tail, self._tasks.spawn(self._pump.run(tail), name="pump", awaited=True))
         return None
+
+    async def _open_again(self) -> None:
+        if self._run.token_sha256 is not None:
+            try:
+                await self._grant_again(self._run.token_sha256)
+            except PodmentorError as error:
+                log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)
+        await self.door.reopen()
+
+    async def _stop_granting(self) -> None:
+        if self._granting is not None:
+            self._granting.cancel()
+            await asyncio.wait({self._granting}, timeout=TEARDOWN_SECONDS)
 
     async def _grant_again(self, token_sha256: str) -> None:
         record, deps = self._run.record, self._deps
@@ -172,7 +185,7 @@ class RunDriver:
         ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait", awaited=True)
         await self._first(ended, pump)
         if not ended.done():
-            await self._end_sandbox(sandbox, ended)
+            await end_sandbox(self._deps.runtime, sandbox.container_id, ended, polite=self._watch.polite)
         self._exit = ended.result() if ended.done() and not ended.cancelled() else SandboxExit(exit_code=None)
         await self._drain(tail, pump)
 
@@ -181,19 +194,6 @@ class RunDriver:
         stop = self._tasks.spawn(self._watch.stop.wait(), name="stop")
         await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
-
-    async def _end_sandbox(self, sandbox: StartedSandbox, ended: asyncio.Task[SandboxExit]) -> None:
-        """Ask (SIGINT lets the CLI report), then kill: the whole container, since a CLI leaves its tools alive."""
-        runtime = self._deps.runtime
-        if self._watch.polite:
-            await runtime.signal(sandbox.container_id, "INT")
-            await asyncio.wait({ended}, timeout=INTERRUPT_SECONDS)
-        if not ended.done():
-            await runtime.signal(sandbox.container_id, "KILL")
-            await asyncio.wait({ended}, timeout=KILL_SECONDS)
-        if not ended.done():
-            await runtime.remove(sandbox.container_id)
-            await asyncio.wait({ended}, timeout=KILL_SECONDS)
 
     async def _drain(self, tail: LogTail, pump: asyncio.Task[None]) -> None:
         """Let the pump read the log to its end."""
@@ -219,7 +219,10 @@ class RunDriver:
             last = Entry(now(), "orchestrator", self._with_agents_word(verdict, last.event))
         if self._account is not None and isinstance(last.event, Error) and self._id in await self._deps.homes.leases():
             last = Entry(last.ts, last.source, about_subscription(last.event, self._account))
-        await self._teardown()
+        await self._stop_granting()
+        self.untidy = not await tear_down(
+            self._run, self._deps, container_id=self._container_id, close_door=self.door.close
+        )
         if self._pump.session_id is not None and self._pump.conversed:
             await self._deps.store.set_session(self._run.record.subagent_id, self._pump.session_id)
         assert isinstance(last.event, Completed | Error)
@@ -266,33 +269,3 @@ class RunDriver:
                 columns["error"] = to_json(last.data())
         columns["usage"] = to_json(usage)
         return columns
-
-    async def _teardown(self) -> None:
-        """Container, gateway, control directory, record, account: each is tried, whatever became of the others; a
-        failure is logged and left to the sweep at the next start."""
-        for what, step in (
-            ("container", self._remove_container),
-            ("way out", self.door.close),
-            ("control directory", lambda: self._deps.workspaces.remove_control_dir(self._id)),
-            ("record of the changes", lambda: take_down(self._run, self._deps)),
-            ("account", self._leave_account),
-        ):
-            try:
-                async with asyncio.timeout(TEARDOWN_SECONDS):
-                    await step()
-            except (PodmentorError, TimeoutError, OSError):
-                log.exception("run %s: the %s could not be seen to", self._id, what)
-
-    async def _leave_account(self) -> None:
-        if restored := await self._deps.homes.leave(self._id):
-            log.warning("run %s had left its account's login broken; put back: %s", self._id, ", ".join(restored))
-
-    async def _remove_container(self) -> None:
-        found = [self._container_id] if self._container_id else []
-        if not found and self._run.record.started_at is not None:
-            found = [box.container_id for box in await self._deps.runtime.find() if box.run_id == self._id]
-        for container_id in found:
-            with suppress(SandboxGoneError):
-                await self._deps.runtime.remove(container_id)
-        if (sandbox_id := (await self._deps.store.run(self._id)).record.sandbox_id) is not None:
-            await self._deps.store.update_sandbox(sandbox_id, ended=True)

@@ -16,6 +16,7 @@ from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
 from orchestrator.runs.egress_door import note_report
+from orchestrator.runs.ending import Sweeper
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.line import Claim, ClaimKind, Line, Waiting
 from orchestrator.runs.probe import Prober
@@ -25,6 +26,7 @@ from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
+CANCELLED = Error(reason="cancelled", message="The run was cancelled before it began.")
 POSITIONS_TOLD = 16
 """Places at the front of the line whose changes are events; all see theirs in the run's record."""
 
@@ -38,6 +40,9 @@ class Supervisor:
         self._line = Line(max_concurrent=deps.config.runs.max_concurrent, on_admit=self._admit)
         self._drivers: dict[str, RunDriver] = {}
         self._told: dict[str, tuple[int, ClaimKind | None]] = {}
+        self._cancelled: set[str] = set()
+        """Runs whose end was asked for in this life of the service; it is in the database as well."""
+        self._sweeper = Sweeper(deps)
         self._accepting = False
         self._let_go: frozenset[str] = frozenset()
         self._quiet = asyncio.Event()
@@ -55,7 +60,7 @@ class Supervisor:
         for run_id, box in boxes.items():
             if run_id not in unfinished and not (run_id.startswith(ASIDE) and box.state == "running"):
                 log.info("removing the container of the finished run %s", run_id)
-                await deps.runtime.remove(box.container_id)
+                await self._remove(box)
         for run_id in await deps.workspaces.stale_control_dirs(unfinished):
             await deps.workspaces.remove_control_dir(run_id)
         await Prober(deps).sweep()
@@ -77,11 +82,10 @@ class Supervisor:
             await self._end_waiting(record.run_id, Error(
                 reason="sandbox_failed", message=f"The backend {record.backend} is no longer enabled."))  # fmt: skip
             if box is not None:
-                await self._deps.runtime.remove(box.container_id)
+                await self._remove(box)
+        elif record.state == "queued" and run.cancel_requested:
+            await self._end_waiting(record.run_id, CANCELLED)
         elif record.state == "queued":
-            if run.cancel_requested:
-                await self._end_waiting(record.run_id, Error(reason="cancelled", message="The run was cancelled."))
-                return
             if record.last_seq == 0:
                 await self._append_status(record.run_id, 0, None)
             self._line.join(entry, first=True)
@@ -91,10 +95,21 @@ class Supervisor:
             self._take_over(run, account, "gone")
         else:  # it was being started: nothing of it has happened yet
             if box is not None:
-                await self._deps.runtime.remove(box.container_id)
+                await self._remove(box)
             await self._deps.homes.leave(record.run_id)
+            if run.cancel_requested:
+                await self._end_waiting(record.run_id, CANCELLED)
+                return
             await self._deps.store.update_run(record.run_id, state=advance(record.state, "requeued"))
             self._line.join(entry, first=True)
+
+    async def _remove(self, box: FoundSandbox) -> None:
+        """Remove what no run needs; one that cannot be removed does not keep the service from starting."""
+        try:
+            await self._deps.runtime.remove(box.container_id)
+        except PodmentorError as error:
+            log.warning("the container of run %s cannot be removed yet: %s", box.run_id, error.message)
+            self._sweeper.note(box.run_id)
 
     def _take_over(self, run: StoredRun, account: HomeKey | None, box: FoundSandbox | Literal["gone"]) -> None:
         run_id = run.record.run_id
@@ -152,12 +167,14 @@ class Supervisor:
             record = (await self._deps.store.run(entry.run_id)).record
             account = await self._account(record)  # it may have been connected, or removed, while the run waited
             if not self._line.claim(entry.run_id, self._claims(record, account)):
+                if entry.run_id in self._cancelled and self._line.leave(entry.run_id):
+                    await self._end_waiting(entry.run_id, CANCELLED)
                 self._waits_again()
                 return
             run = await self._deps.store.run(entry.run_id)
             driver = RunDriver(run, self._deps, account)
             self._drivers[entry.run_id] = driver
-            if run.cancel_requested:
+            if run.cancel_requested or entry.run_id in self._cancelled:
                 driver.cancel()
         except PodmentorError:
             self._left(entry.run_id)
@@ -174,6 +191,9 @@ class Supervisor:
             await driver.drive(adopt)
         finally:
             self._drivers.pop(run_id, None)
+            self._cancelled.discard(run_id)
+            if driver.untidy:
+                self._sweeper.note(run_id)
             self._left(run_id)
 
     def _left(self, run_id: str) -> None:
@@ -184,10 +204,12 @@ class Supervisor:
 
     async def cancel(self, run_id: str) -> None:
         """End a run that has not finished, wherever it is."""
+        self._cancelled.add(run_id)
         await self._deps.store.update_run(run_id, cancel_requested=1)
         if self._line.leave(run_id):
             self._told.pop(run_id, None)
-            await self._end_waiting(run_id, Error(reason="cancelled", message="The run was cancelled before it began."))
+            self._cancelled.discard(run_id)
+            await self._end_waiting(run_id, CANCELLED)
             self._tell_positions()
         elif (driver := self._drivers.get(run_id)) is not None:
             driver.cancel()
@@ -262,3 +284,4 @@ class Supervisor:
             await self._quiet.wait()  # bounded: every admitted run has a wall clock
         self._let_go = frozenset(self._line.active)
         await self._tasks.aclose(grace=10.0)
+        await self._sweeper.aclose()

@@ -111,6 +111,10 @@ class FakeRuntime:
             if box.state == "running":
                 box.exit(137)
 
+    async def remove_run(self, run_id: str) -> None:
+        for box in [box for box in self.boxes.values() if box.spec.run_id == run_id]:
+            await self.remove(box.container_id)
+
     async def find(self) -> list[FoundSandbox]:
         return [
             FoundSandbox(
