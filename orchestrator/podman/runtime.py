@@ -30,7 +30,7 @@ from orchestrator.errors import (
     SandboxGoneError,
     TransientSandboxError,
 )
-from orchestrator.podman import asking, facts, queries, trees
+from orchestrator.podman import asking, facts, oci, queries, trees
 from orchestrator.podman.client import LibpodClient
 from orchestrator.podman.creating import create_container
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
@@ -82,11 +82,12 @@ class PodmanRuntime(Runtime):
         self._oci_runtime = oci_runtime
         self._work = Unbroken(slots=config.start_concurrency)
         self._transport = Transport(workers=config.start_concurrency * 2 + 4)
+        self._user_dir = Path(get_runtime_dir())
         self._service = PodmanService(
             self._transport,
             runtime_dir=runtime_dir,
             configured=config.socket,
-            user_socket=user_socket or Path(get_runtime_dir()) / "podman" / "podman.sock",
+            user_socket=user_socket or self._user_dir / "podman" / "podman.sock",
             oci_runtime=oci_runtime,
             env=service_env,
         )
@@ -133,7 +134,12 @@ class PodmanRuntime(Runtime):
         """Create the container.  Cancelled: the call is finished in the background and what it made is removed."""
         payload = create_payload(spec, host=self._host)
         work = create_container(self._client, payload, sandbox_id=spec.sandbox_id, remove=self._remove)
-        container_id = await self._work.run_in_slot(work, name="create", key=spec.run_id, discard=self._remove)
+
+        async def discard(made: str | None) -> None:
+            if made is not None:
+                await self._remove(made)
+
+        container_id = await self._work.run_in_slot(work, name="create", key=spec.run_id, discard=discard)
         self._runs[container_id] = spec.run_id
         return container_id
 
@@ -141,8 +147,8 @@ class PodmanRuntime(Runtime):
         """Start a created container (never one that has already run).  Cancelled: what starts is killed, and removed
         once Podman has answered."""
 
-        async def discard(started: StartedSandbox) -> None:
-            await self._remove(started.container_id)
+        async def discard(_: StartedSandbox | None) -> None:
+            await self._remove(container_id)
 
         return await self._work.run_in_slot(
             self._start(container_id),
@@ -251,6 +257,7 @@ class PodmanRuntime(Runtime):
         finally:
             if conmon is not None:
                 conmon.close()
+        await oci.forget(container_id, user_dir=self._user_dir, env=self._env)
         self._conmons.pop(container_id, None)
         self._runs.pop(container_id, None)
         self._inits.drop(container_id)

@@ -34,10 +34,11 @@ class Unbroken:
         *,
         name: str,
         key: str,
-        discard: Callable[[T], Coroutine[Any, Any, None]],
+        discard: Callable[[T | None], Coroutine[Any, Any, None]],
         meanwhile: Meanwhile | None = None,
     ) -> T:
-        """The same in one of the slots; when the caller was cancelled meanwhile, ``discard`` gets the result.
+        """The same in one of the slots; when the caller was cancelled meanwhile, ``discard`` gets the result (None: it
+        has failed).
 
         From the cancellation until there is a result ``meanwhile`` is called again and again; ``settled(key)`` waits
         for the end of it all.  Cancelled while it still waits for a slot: ``work`` is never begun.
@@ -90,16 +91,14 @@ def _result(outcome: T | SandboxError) -> T:
 
 async def _discard(
     task: asyncio.Task[T | SandboxError],
-    discard: Callable[[T], Coroutine[Any, Any, None]],
+    discard: Callable[[T | None], Coroutine[Any, Any, None]],
     meanwhile: Meanwhile | None,
 ) -> None:
     while meanwhile is not None and not task.done():
         await meanwhile()
         await asyncio.wait({task}, timeout=MEANWHILE_SECONDS)
     result = await task
-    if isinstance(result, SandboxError):
-        return
     try:
-        await discard(result)
+        await discard(None if isinstance(result, SandboxError) else result)
     except SandboxError as error:
         log.warning("what a cancelled start had made could not be removed yet: %s", error)

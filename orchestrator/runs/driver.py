@@ -1,7 +1,8 @@
 """One run from admitted to finished: launch, watch the limits, end the sandbox, write the last event.
 
 A cancelled ``drive`` (the service is stopping) lets go of the sandbox and leaves it running, unless the run has to end
-anyway: then it is killed, and the next service does the rest.  Every other way out of it has removed the container, the gateway socket and the control directory before the run counts as finished.
+anyway: then it is killed, and the next service does the rest.  Every other way out of it has removed the container, the
+gateway socket and the control directory before the run counts as finished.
 """
 
 from __future__ import annotations

@@ -79,11 +79,16 @@ async def tear_down(
     Each is tried, whatever became of the others; False when something is still there, which is logged.
     """
     run_id, gone = run.record.run_id, True
+
+    async def remember() -> None:
+        if (await deps.store.run(run_id)).record.sandbox_id is not None:  # else it never had a workspace
+            await take_down(run, deps)
+
     for what, step in (
         ("container", lambda: _remove_container(run, deps, container_id)),
         ("way out", close_door),
         ("control directory", lambda: deps.workspaces.remove_control_dir(run_id)),
-        ("record of the changes", lambda: take_down(run, deps)),
+        ("record of the changes", remember),
         ("account", lambda: leave_account(run_id, deps)),
     ):
         try:
@@ -113,7 +118,7 @@ async def leave_account(run_id: str, deps: Deps) -> None:
 
 
 class Sweeper:
-    """Tries again, with pauses, to remove what the end of a run could not.  ``aclose``: the next start does the rest."""
+    """Tries again, with pauses, to remove what the end of a run could not; what is left then goes at the next start."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
