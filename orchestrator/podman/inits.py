@@ -7,11 +7,14 @@ never reaches another one that has got its number later.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from orchestrator.podman.exits import is_conmon
 from orchestrator.podman.processes import HeldProcess, mounts_mention
 
 PROC: Final = Path("/proc")
@@ -31,14 +34,23 @@ def is_init(pid: int, container_id: str) -> bool:
 
 def search(container_id: str) -> HeldProcess | None:
     """The container's first process, looked for among all of this user's.  Blocks for some milliseconds."""
+    found = next((pid for pid in _own() if is_init(pid, container_id)), 0)
+    return HeldProcess.open(found, lambda pid: is_init(pid, container_id))
+
+
+def has_conmon(container_id: str) -> bool:
+    """Whether somebody still writes the container's log, or cleans up behind it.  Blocks as well."""
+    return any(is_conmon(pid, container_id) for pid in _own())
+
+
+def _own() -> Iterator[int]:
+    """The processes of this user."""
     me = os.geteuid()
-    for entry in os.scandir(PROC):
-        try:
-            if entry.name.isdigit() and entry.stat().st_uid == me and is_init(int(entry.name), container_id):
-                return HeldProcess.open(int(entry.name), lambda pid: is_init(pid, container_id))
-        except OSError:
-            continue  # it has ended meanwhile
-    return None
+    with os.scandir(PROC) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                if entry.name.isdigit() and entry.stat().st_uid == me:
+                    yield int(entry.name)
 
 
 class Inits:

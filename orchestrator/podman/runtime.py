@@ -34,7 +34,7 @@ from orchestrator.podman import asking, facts, oci, queries, trees
 from orchestrator.podman.client import LibpodClient
 from orchestrator.podman.creating import create_container
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
-from orchestrator.podman.inits import Inits
+from orchestrator.podman.inits import Inits, has_conmon
 from orchestrator.podman.processes import HeldProcess
 from orchestrator.podman.seccomp import write_profile
 from orchestrator.podman.service import PodmanService
@@ -187,9 +187,11 @@ class PodmanRuntime(Runtime):
         """Until the container has ended.  ``exit_code`` None when nobody can know it."""
         container_id, conmon_pid = sandbox.container_id, sandbox.conmon_pid
         while (code := await self._exits.wait(container_id, conmon_pid)) == NO_CODE:
+            if not await asyncio.to_thread(has_conmon, container_id):
+                await self._inits.kill(container_id)  # its output is lost from here on
             try:
                 state = await self._state(container_id)
-            except SandboxError:  # it is gone, or nobody can tell: then it has at least lost its output
+            except SandboxError:  # it is gone, or nobody can tell
                 await self._inits.kill(container_id)
                 return SandboxExit(exit_code=None)
             if not self._conmon_lives(container_id, state):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.runs import RunState
 from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSandbox
-from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxGoneError
+from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxGoneError, StorageError
 from orchestrator.events import Completed, Error, ErrorReason, Status, TerminalEvent
 from orchestrator.runs import launch as launching
 from orchestrator.runs.advice import about_subscription
@@ -133,6 +133,8 @@ class RunDriver:
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
         if self._run.cancel_requested:
             self.cancel()
+        elif (decided := self._run.record.error) is not None:
+            self._watch.decide(decided["reason"], decided["message"], **decided["details"])
         self._exit = SandboxExit(exit_code=None)
         if found != "gone":
             self._container_id = found.container_id
@@ -186,9 +188,16 @@ class RunDriver:
         ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait", awaited=True)
         await self._first(ended, pump)
         if not ended.done():
+            self._tasks.spawn(self._note_verdict(), name="verdict")
             await end_sandbox(self._deps.runtime, sandbox.container_id, ended, polite=self._watch.polite)
         self._exit = ended.result() if ended.done() and not ended.cancelled() else SandboxExit(exit_code=None)
         await self._drain(tail, pump)
+
+    async def _note_verdict(self) -> None:
+        """Keep why the run must end, beside its end: should we be killed in between, the next service knows it."""
+        if (verdict := self._watch.verdict) is not None:
+            with suppress(StorageError):
+                await self._deps.store.update_run(self._id, error=to_json(verdict.data()))
 
     async def _first(self, *tasks: asyncio.Task[Any]) -> None:
         """Until one of ``tasks`` is done (a pump that ends before its sandbox has crashed) or the run must stop."""
@@ -264,7 +273,7 @@ class RunDriver:
         match last:
             case Completed():
                 usage |= {"tokens": last.tokens.to_dict(), "cost_usd": last.cost_usd, "turns": last.turns}
-                columns["final_text"] = clean(last.final_text)
+                columns |= {"final_text": clean(last.final_text), "error": None}
             case Error():
                 usage |= {k: v for k, v in last.details.items() if k in {"tokens", "cost_usd", "turns"}}
                 columns["error"] = to_json(last.data())

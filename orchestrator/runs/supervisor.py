@@ -97,8 +97,9 @@ class Supervisor:
             if box is not None:
                 await self._remove(box)
             await self._deps.homes.leave(record.run_id)
-            if run.cancel_requested:
-                await self._end_waiting(record.run_id, CANCELLED)
+            decided = CANCELLED if run.cancel_requested else None if record.error is None else Error(**record.error)
+            if decided is not None:  # it was being ended when the service died
+                await self._end_waiting(record.run_id, decided)
                 return
             await self._deps.store.update_run(record.run_id, state=advance(record.state, "requeued"))
             self._line.join(entry, first=True)

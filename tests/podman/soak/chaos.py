@@ -34,8 +34,8 @@ class Chaos:
         self.up = asyncio.Event()
         self.up.set()
         self.done: Counter[str] = Counter()
-        self.ready_at: list[float] = []
-        """When the service answered again."""
+        self.away: list[tuple[float, float]] = []
+        """From when until when there was no service that could have ended anything."""
         self.deaths: dict[str, float] = {}
 
     async def run(self, pause: tuple[float, float]) -> None:
@@ -73,12 +73,13 @@ class Chaos:
 
     async def _restart(self, end: object, also: list[int] | None = None) -> None:
         self.up.clear()
+        began = time.monotonic()
         try:
             await end()  # type: ignore[operator]
             self._signal(also or [], signal.SIGKILL)
             await self._service.start()
         finally:
-            self.ready_at.append(time.monotonic())
+            self.away.append((began, time.monotonic()))
             self.up.set()
 
     @staticmethod

@@ -36,7 +36,6 @@ class Eyes:
 
     def __post_init__(self) -> None:
         self._tasks = TaskOwner("eyes")
-        self._known: dict[int, str] = {}
         self._own = Path("/proc/self/ns/pid").stat().st_ino
         self._mark = re.compile(re.escape(f"/{self.runtime_dir.name}/") + "([0-9a-f]{32})(?: |/|$)", re.MULTILINE)
         self._looked = 0.0
@@ -71,7 +70,8 @@ class Eyes:
 
     def _scan(self) -> dict[str, list[int]]:
         alive: dict[str, list[int]] = {}
-        there: set[int] = set()
+        # For this one look only: the kernel gives the number of a namespace that is gone to the next new one.
+        known: dict[int, str] = {}
         for name in os.listdir(PROC):  # noqa: PTH208 -- ten times a second
             if not name.isdigit():
                 continue
@@ -79,23 +79,15 @@ class Eyes:
                 inode = os.stat(f"/proc/{name}/ns/pid").st_ino  # noqa: PTH116
                 if inode == self._own:
                     continue
-                run_id = self._known.get(inode) or self._whose(inode, name)
-                if run_id is None or _is_zombie(name):
-                    continue
+                if inode not in known:
+                    if (found := self._mark.search(Path(f"/proc/{name}/mountinfo").read_text())) is None:
+                        continue
+                    known[inode] = found.group(1)
+                if not _is_zombie(name):
+                    alive.setdefault(known[inode], []).append(int(name))
             except OSError:
                 continue
-            alive.setdefault(run_id, []).append(int(name))
-            there.add(inode)
-        # The number of a namespace that is gone may be given to another one.
-        self._known = {inode: run_id for inode, run_id in self._known.items() if inode in there}
         return alive
-
-    def _whose(self, inode: int, pid: str) -> str | None:
-        found = self._mark.search(Path(f"/proc/{pid}/mountinfo").read_text())
-        if found is None:
-            return None
-        self._known[inode] = found.group(1)
-        return found.group(1)
 
 
 def _is_zombie(pid: str) -> bool:

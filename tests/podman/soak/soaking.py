@@ -43,7 +43,8 @@ class Story:
     cause: str = ""
     """What made the run's processes die, when that is timed."""
     death: float | None = None
-    """Seconds from the cause (or from the service's return, when it was away) until no process was alive."""
+    """Seconds from the cause until no process was alive; those in which there was no service are not counted, but for
+    the deadline, which needs none."""
     load: float = 0.0
     faults: list[str] = field(default_factory=list)
 
@@ -218,11 +219,11 @@ class Soak:
         if life is None or life.last_alive <= since:
             story.death = 0.0
             return
-        # Nobody can end it while the service is away, but for conmon at the deadline.
-        returned = [at for at in self._chaos.ready_at if since < at <= life.last_alive]
-        if returned:
-            since, story.cause = max(returned), f"{story.cause} (the service was away then)"
         story.death = life.last_alive - since
+        away = sum(max(0.0, min(life.last_alive, end) - max(since, begin)) for begin, end in self._chaos.away)
+        if away and story.cause != "the deadline":  # at the deadline conmon does it alone
+            story.death -= away
+            story.cause += f" (the service was away for {away:.1f} s of it)"
 
     async def _quiet(self, left: Leftovers) -> Leftovers:
         """What is left when the service has had time to try again."""
