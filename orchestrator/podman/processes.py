@@ -5,6 +5,8 @@ import contextlib
 import logging
 import os
 import signal
+import socket as sockets
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -30,6 +32,19 @@ def mounts_mention(pid: int, text: str) -> bool:
         return text in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace")
     except OSError:
         return False
+
+
+def listening_pid(socket: Path) -> int:
+    """The process that listens at a Unix socket; 0 when there is none."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
+        probe.settimeout(2.0)
+        try:
+            probe.connect(str(socket))
+            credentials = probe.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, struct.calcsize("3i"))
+        except OSError:
+            return 0
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid
 
 
 class HeldProcess:

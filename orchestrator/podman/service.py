@@ -15,8 +15,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import socket as sockets
-import struct
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +60,7 @@ class PodmanService:
         self._socket: Path | None = None
         self._suspected = False
         self._closed = False
+        self._hung: Path | None = None
         self._failed: tuple[float, RuntimeUnavailableError] | None = None
         """When looking for a service failed last, and how."""
         self._child: asyncio.subprocess.Process | None = None
@@ -103,7 +102,8 @@ class PodmanService:
 
     async def hangs(self, socket: Path) -> bool:
         """Whether the service at this socket, which keeps a call waiting, answers nobody."""
-        return not await self._answers(socket)
+        self._hung = None if await self._answers(socket) else socket
+        return self._hung is not None
 
     def _known(self) -> Path | None:
         if self._socket is None or self._suspected:
@@ -159,7 +159,8 @@ class PodmanService:
             )
         if not self._lock():
             return await self._visit()
-        if await self._answers(self._own_socket):
+        hung, self._hung = self._hung == self._own_socket, None
+        if not hung and await self._answers(self._own_socket):
             if self._listener is None and self._child is None:
                 self._listener = await self._held_listener()
                 log.info("took over the Podman service that a former process left at %s", self._own_socket)
@@ -255,7 +256,7 @@ class PodmanService:
         return "it said nothing"
 
     async def _held_listener(self) -> HeldProcess | None:
-        pid = await asyncio.to_thread(_listening_pid, self._own_socket)
+        pid = await asyncio.to_thread(processes.listening_pid, self._own_socket)
         address = f"unix://{self._own_socket}"
         return HeldProcess.open(pid, lambda pid: address in processes.cmdline(pid))
 
@@ -285,16 +286,3 @@ class PodmanService:
             self._own_socket.unlink(missing_ok=True)
             fd, self._lock_fd = self._lock_fd, -1
             os.close(fd)
-
-
-def _listening_pid(socket: Path) -> int:
-    """The process that listens at a Unix socket; 0 when there is none."""
-    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
-        probe.settimeout(2.0)
-        try:
-            probe.connect(str(socket))
-            credentials = probe.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, struct.calcsize("3i"))
-        except OSError:
-            return 0
-    pid: int = struct.unpack("3i", credentials)[0]
-    return pid

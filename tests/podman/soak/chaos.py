@@ -25,6 +25,9 @@ WEIGHTS = {
 }
 
 
+START_ATTEMPTS = 5
+
+
 class Chaos:
     """``up`` is set while the service can be asked.  ``deaths``: by run the moment its conmon was killed."""
 
@@ -37,6 +40,7 @@ class Chaos:
         self.away: list[tuple[float, float]] = []
         """From when until when there was no service that could have ended anything."""
         self.deaths: dict[str, float] = {}
+        self.failures: list[str] = []
 
     async def run(self, pause: tuple[float, float]) -> None:
         """Go on until cancelled."""
@@ -77,7 +81,15 @@ class Chaos:
         try:
             await end()  # type: ignore[operator]
             self._signal(also or [], signal.SIGKILL)
-            await self._service.start()
+            for _ in range(START_ATTEMPTS):
+                try:
+                    await self._service.start()
+                    break
+                except AssertionError as error:
+                    self.failures.append(f"the service did not start: {str(error)[-600:]}")
+                    await asyncio.sleep(1.0)
+            else:
+                raise AssertionError("the service does not start any more")
         finally:
             self.away.append((began, time.monotonic()))
             self.up.set()

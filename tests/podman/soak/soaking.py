@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from orchestrator.contract.sandbox import LABEL_INSTANCE
 from orchestrator.scripted import ScriptedProvider
 from orchestrator.tasks import TaskOwner
 from tests.podman.live import LiveService, podman
@@ -61,12 +62,13 @@ class Result:
     seconds: float
     longest_gap: float
     highest_load: float
+    failures: list[str] = field(default_factory=list)
     kept: str = ""
 
     @property
     def faults(self) -> list[str]:
         """All that must not be, but for the leftovers."""
-        return [
+        return [*self.failures] + [
             f"run {story.number} ({story.plan.kind.name}): {fault}" for story in self.stories for fault in story.faults
         ]
 
@@ -123,7 +125,7 @@ class Soak:
                 await self._end(service)
         return Result(
             self._seed, self._stories, dict(self._chaos.done), before, left, time.monotonic() - began,
-            self._eyes.longest_gap, self._load,
+            self._eyes.longest_gap, self._load, self._chaos.failures,
         )  # fmt: skip
 
     async def _all(self, repos: Path) -> None:
@@ -140,9 +142,15 @@ class Soak:
                     story.faults.append(traceback.format_exc())
                 self._tell(story)
 
-        chaos = self._tasks.spawn(self._chaos.run(self._pause), name="chaos")
+        chaos = self._tasks.spawn(self._chaos.run(self._pause), name="chaos", awaited=True)
         tasks = [self._tasks.spawn(one(story), name=f"run {story.number}") for story in self._stories]
-        await asyncio.wait(tasks)
+        running = set(tasks)
+        while running and not chaos.done():
+            _, running = await asyncio.wait({chaos, *running}, return_when=asyncio.FIRST_COMPLETED)
+            running.discard(chaos)
+        if chaos.done():
+            await self._tasks.aclose()
+            chaos.result()
         await self._chaos.up.wait()  # a restart is not cut in half
         chaos.cancel()
         await asyncio.wait({chaos})
@@ -256,4 +264,8 @@ class Soak:
         if service._process is not None and service._process.returncode is None:
             await service.terminate()
         await service._close_session()
+        if (label := service.state / "instance").exists():  # of a soak that was broken off
+            ours = await podman("ps", "-aq", "--filter", f"label={LABEL_INSTANCE}={label.read_text().strip()}")
+            for container in ours.split():
+                await podman("rm", "-f", "-t", "0", container)
         await podman("unshare", "rm", "-rf", "--", str(service.state), str(service.runtime))
