@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -106,6 +107,14 @@ class Aside:
                 await self.runtime.remove(container_id)
         finally:
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+
+
+def sweep_places(runtime_dir: Path) -> None:
+    """Remove the directories that a crash has left: those older than any login may last.  Blocks."""
+    for place in runtime_dir.glob(f"{ASIDE}*"):
+        with suppress(OSError):
+            if time.time() - place.stat().st_mtime > LOGIN_SECONDS:
+                shutil.rmtree(place, ignore_errors=True)
 
 
 def _make_place(runtime_dir: Path) -> Path:

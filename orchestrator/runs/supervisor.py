@@ -11,7 +11,7 @@ from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import FoundSandbox
 from orchestrator.errors import PodmentorError, QueueFullError, ShuttingDownError
 from orchestrator.events import Error, Status
-from orchestrator.runs.aside import ASIDE
+from orchestrator.runs.aside import ASIDE, sweep_places
 from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
@@ -64,6 +64,7 @@ class Supervisor:
         for run_id in await deps.workspaces.stale_control_dirs(unfinished):
             await deps.workspaces.remove_control_dir(run_id)
         await Prober(deps).sweep()
+        await asyncio.to_thread(sweep_places, deps.paths.runtime_dir)
         for run_id in await deps.relay.granted() - unfinished:
             await deps.relay.revoke(run_id)
         leases = await deps.homes.leases()

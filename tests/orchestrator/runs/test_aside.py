@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,13 @@ async def test_a_starting_service_leaves_logins_alone_and_sweeps_their_leftovers
         world.runtime.boxes[over].exit(0)
         async with world.service():
             assert set(world.runtime.boxes) == {going_on}
+
+
+async def test_directories_of_a_crash_are_swept_and_those_of_a_login_are_left(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    old, new = (world.paths.runtime_dir / f"{ASIDE}{name}" for name in ("old", "new"))
+    for place in (old, new):
+        (place / "control").mkdir(parents=True)
+    os.utime(old, (0, 0))
+    async with world.service():
+        assert (old.exists(), new.exists()) == (False, True)
