@@ -247,8 +247,8 @@ class RunDriver:
         if self._exit.exit_code is None and said is None:
             return Error(
                 reason="lost",
-                message="The sandbox vanished (a restart of the machine, or somebody removed it); what the agent "
-                "printed until then is kept, and the subagent can be continued.",
+                message="The sandbox was lost (a restart of the machine, or somebody removed it or killed its conmon); "
+                "what the agent printed until then is kept, and the subagent can be continued.",
             )
         return None
 

@@ -124,12 +124,13 @@ class Sweeper:
         self._deps = deps
         self._tasks = TaskOwner("sweeper")
         self._left: set[str] = set()
+        self._sweeping: asyncio.Task[None] | None = None
 
     def note(self, run_id: str) -> None:
         """Something of this run, which has ended, is still there."""
         self._left.add(run_id)
-        if not len(self._tasks):
-            self._tasks.spawn(self._sweep(), name="sweep")
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = self._tasks.spawn(self._sweep(), name="sweep")
 
     async def _sweep(self) -> None:
         pause = FIRST_PAUSE
