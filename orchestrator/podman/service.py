@@ -23,6 +23,7 @@ from orchestrator.podman import processes
 from orchestrator.podman.environment import UNSET
 from orchestrator.podman.processes import HeldProcess
 from orchestrator.podman.transport import Transport
+from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +62,8 @@ class PodmanService:
         self._suspected = False
         self._closed = False
         self._hung: Path | None = None
-        self._failed: tuple[float, RuntimeUnavailableError] | None = None
-        """When looking for a service failed last, and how."""
+        self._tasks = TaskOwner("podman service")
+        self._finding: asyncio.Task[Path] | None = None
         self._child: asyncio.subprocess.Process | None = None
         self._listener: HeldProcess | None = None
         self._lock_fd = -1
@@ -81,22 +82,21 @@ class PodmanService:
         """The socket of a service that answers (when last looked).  Raises RuntimeUnavailableError."""
         if (known := self._known()) is not None:
             return known
-        clock = asyncio.get_running_loop().time
-        came = clock()
+        # One search for all who wait, in a task of its own: one of them who gives up does not cut a start in half.
+        if self._finding is None or self._finding.done():
+            self._finding = self._tasks.spawn(self._look(), name="find", awaited=True)
+            self._finding.add_done_callback(_seen)
+        return await asyncio.shield(self._finding)
+
+    async def _look(self) -> Path:
         async with self._mutex:
-            if (known := self._known()) is not None:
-                return known
             if self._closed:
                 raise RuntimeUnavailableError("podmentor has let go of the Podman service")
-            if self._failed is not None and self._failed[0] > came:  # it was looked for while this call waited
-                raise RuntimeUnavailableError(self._failed[1].message)
             self._suspected = False
             try:
                 self._socket = await self._find()
-            except BaseException as error:
+            except BaseException:
                 self._suspected = True
-                if isinstance(error, RuntimeUnavailableError):
-                    self._failed = clock(), error
                 raise
             return self._socket
 
@@ -278,11 +278,19 @@ class PodmanService:
 
     async def aclose(self) -> None:
         """End the service if it is ours.  Containers go on."""
+        self._closed = True
+        await self._tasks.aclose(grace=processes.TERM_SECONDS + processes.KILL_SECONDS)
         async with self._mutex:
-            self._closed, self._socket = True, None
+            self._socket = None
             if self._lock_fd < 0:
                 return
             await self._end()
             self._own_socket.unlink(missing_ok=True)
             fd, self._lock_fd = self._lock_fd, -1
             os.close(fd)
+
+
+def _seen(task: asyncio.Task[Path]) -> None:
+    """Everybody may have given up waiting: a failure is told by the next call."""
+    if not task.cancelled():
+        task.exception()

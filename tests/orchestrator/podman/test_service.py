@@ -362,3 +362,14 @@ async def test_all_who_wait_share_one_failure(
     release.set()
     libpod.script("GET", "/_ping", Answer(200, "OK"))
     assert await service.ensure() == libpod.socket
+
+
+async def test_a_caller_who_gives_up_does_not_cut_a_start_in_half(make: MakeService, tmp_path: Path) -> None:
+    service = make()
+    impatient = asyncio.ensure_future(service.ensure())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    await service.ensure()
+    assert starts(tmp_path) == 1

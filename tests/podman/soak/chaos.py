@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections import Counter
+from contextlib import suppress
 from random import Random
 
 from tests.podman.live import LiveService, processes_with
@@ -96,9 +97,12 @@ class Chaos:
 
     @staticmethod
     def _signal(pids: list[int], number: signal.Signals) -> bool:
+        reached = False
         for pid in pids:
-            os.kill(pid, number)
-        return bool(pids)
+            with suppress(ProcessLookupError):  # it has ended by itself meanwhile
+                os.kill(pid, number)
+                reached = True
+        return reached
 
     def _podman(self) -> list[int]:
         return processes_with(f"unix://{self._service.runtime}/podman.sock")

@@ -56,7 +56,7 @@ class Eyes:
         """The living processes of all runs, now."""
         async with self._lock:
             began = time.monotonic()
-            alive = await asyncio.to_thread(self._scan)
+            alive = await asyncio.to_thread(self.scan)
             if self._looked:
                 self.longest_gap = max(self.longest_gap, began - self._looked)
             self._looked = began
@@ -68,7 +68,8 @@ class Eyes:
                     life.gone = time.monotonic()
             return alive
 
-    def _scan(self) -> dict[str, list[int]]:
+    def scan(self) -> dict[str, list[int]]:
+        """The same, blocking, and not remembered."""
         alive: dict[str, list[int]] = {}
         # For this one look only: the kernel gives the number of a namespace that is gone to the next new one.
         known: dict[int, str] = {}
