@@ -37,3 +37,12 @@ async def test_a_runtime_that_fails_is_only_logged(
     (tmp_path / "crun" / CID).mkdir(parents=True)
     await oci.forget(CID, user_dir=tmp_path, env=None)
     assert "crun still has a record" in caplog.text
+
+
+async def test_an_exit_file_that_came_late_is_removed(tmp_path: Path) -> None:
+    exits = tmp_path / "libpod" / "tmp" / "exits"
+    exits.mkdir(parents=True)
+    for name in (CID, "other"):
+        (exits / name).write_text("137")
+    await oci.forget(CID, user_dir=tmp_path, env=None)
+    assert [path.name for path in exits.iterdir()] == ["other"]

@@ -157,7 +157,10 @@ class Soak:
 
     def _tell(self, story: Story) -> None:
         self._load = max(self._load, story.load)
-        reason = (story.record.get("error") or {}).get("reason", "")
+        error = story.record.get("error") or {}
+        reason = error.get("reason", "")
+        if reason == "sandbox_failed":
+            reason += f" ({error.get('message')})"
         death = "" if story.death is None else f", dead {story.death:.1f} s after {story.cause}"
         self._say(
             f"{story.number:4d} {story.run_id[:8]} {story.plan.kind.name:24} {story.record.get('outcome', '?'):10}"
