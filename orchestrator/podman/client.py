@@ -11,6 +11,7 @@ from tenacity.wait import wait_base, wait_exponential, wait_random
 from orchestrator.errors import RuntimeUnavailableError, SandboxError, TransientSandboxError
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.transport import Method, Reply, Transport
+from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +19,8 @@ ATTEMPTS: Final = 8
 RETRY_SECONDS: Final = 60.0
 """No new attempt is begun after so long."""
 CALL_SECONDS: Final = 20.0
+PATIENCE_SECONDS: Final = 4.0
+"""A call that has waited so long makes us ask whether the service answers anybody."""
 
 
 class LibpodClient:
@@ -26,6 +29,7 @@ class LibpodClient:
     def __init__(self, service: PodmanService, transport: Transport, *, wait: wait_base | None = None) -> None:
         self._service = service
         self._transport = transport
+        self._tasks = TaskOwner("libpod")
         self._wait = wait or wait_exponential(multiplier=0.05, max=2.0) + wait_random(0.0, 0.1)
 
     def attempts(
@@ -50,14 +54,29 @@ class LibpodClient:
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Reply:
-        """One attempt.  Raises SandboxError; a service that did not answer is looked for anew by the next call."""
+        """One attempt.  Raises SandboxError; a service that did not answer is looked for anew by the next call.
+
+        While the call waits, the service has to answer a ping now and then: one that hangs is not waited for.
+        """
         socket = await self._service.ensure()
+        sending = self._tasks.spawn(
+            self._transport.call(socket, method, path, timeout=timeout, params=params, body=body),
+            name=f"{method} {path}", awaited=True,
+        )  # fmt: skip
         try:
-            return await self._transport.call(socket, method, path, timeout=timeout, params=params, body=body)
+            while not (await asyncio.wait({sending}, timeout=PATIENCE_SECONDS))[0]:
+                if await self._service.hangs(socket) and not sending.done():
+                    raise RuntimeUnavailableError(
+                        "the Podman service hangs: it does not even answer a ping", status=None
+                    )
+            return sending.result()
         except SandboxError as error:
             if not answered(error):
                 self._service.suspect()
             raise
+        finally:
+            sending.cancel()
+            sending.add_done_callback(_seen)
 
     async def call(
         self,
@@ -72,6 +91,12 @@ class LibpodClient:
             with attempt:
                 return await self.once(method, path, timeout=timeout, params=params)
         raise RuntimeUnavailableError("Podman was not asked")  # the loop above returns or raises
+
+
+def _seen(task: asyncio.Task[Reply]) -> None:
+    """Nobody waits for it any more: how it ends is no news."""
+    if not task.cancelled():
+        task.exception()
 
 
 def answered(error: SandboxError) -> bool:

@@ -26,7 +26,7 @@ def closing_columns(
     match last:
         case Completed():
             usage |= {"tokens": last.tokens.to_dict(), "cost_usd": last.cost_usd, "turns": last.turns}
-            columns["final_text"] = clean(last.final_text)
+            columns |= {"final_text": clean(last.final_text), "error": None}
         case Error():
             usage |= {k: v for k, v in last.details.items() if k in {"tokens", "cost_usd", "turns"}}
             columns["error"] = to_json(last.data())

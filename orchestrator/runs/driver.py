@@ -1,7 +1,8 @@
 """One run from admitted to finished: launch, watch the limits, end the sandbox, write the last event.
 
-A cancelled ``drive`` (the service is stopping) lets go of the sandbox and leaves it running; every other way out of it
-has removed the container, the gateway socket and the control directory before the run counts as finished.
+A cancelled ``drive`` (the service is stopping) lets go of the sandbox and leaves it running, unless the run has to end
+anyway: then it is killed, and the next service does the rest.  Every other way out of it has removed the container, the
+gateway socket and the control directory before the run counts as finished.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Literal
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.runs import RunState
 from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSandbox
-from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxError, SandboxGoneError
+from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxError, SandboxGoneError, StorageError
 from orchestrator.events import Completed, Error, Status, TerminalEvent
 from orchestrator.runs import launch as launching
 from orchestrator.runs import space
@@ -27,11 +28,11 @@ from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.disk_guard import DiskGuard
 from orchestrator.runs.egress_door import EgressDoor
-from orchestrator.runs.journal import Entry
+from orchestrator.runs.ending import TEARDOWN_SECONDS, end_sandbox, kill, tear_down
+from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.limits_watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
-from orchestrator.runs.reviews import take_down
 from orchestrator.runs.state import advance
 from orchestrator.runs.store import StoredRun, set_session
 from orchestrator.runs.ways import route_of
@@ -39,13 +40,8 @@ from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
-INTERRUPT_SECONDS = 2.0
-"""What a CLI has to report after SIGINT, before SIGKILL."""
-KILL_SECONDS = 10.0
-"""What a container has to end after SIGKILL, before it is removed by force."""
 DRAIN_SECONDS = 900.0
 """What the pump has to read the rest of a log."""
-TEARDOWN_SECONDS = 30.0
 
 INTERNAL = Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
 
@@ -72,6 +68,9 @@ class RunDriver:
         self._space = space.Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._container_id = run.container_id
         self._exit: SandboxExit | None = None
+        self._granting: asyncio.Task[None] | None = None
+        self.untidy = False
+        """Whether something of the run is still there although it has ended."""
 
     def cancel(self) -> None:
         """End the run as cancelled; it may have been asked before."""
@@ -82,6 +81,10 @@ class RunDriver:
         try:
             failure = await self._live(adopt)
             await self._finish(failure)
+        except asyncio.CancelledError:
+            if self._watch.stop.is_set() and self._container_id is not None:
+                await kill(self._deps.runtime, self._container_id)  # nobody might come to do it in time
+            raise
         finally:
             self._disk.stop()
             await self._tasks.aclose()
@@ -111,12 +114,14 @@ class RunDriver:
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
         self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
+        if self._watch.stop.is_set():  # cancelled while it was between the line and here
+            return None
         launch = launching.launch(self._run, self._deps, self._account, self.door, self._disk)
         task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
         if not task.done():
             task.cancel()
-            with suppress(asyncio.CancelledError, PodmentorError):
+            with suppress(asyncio.CancelledError, PodmentorError, TimeoutError):
                 await asyncio.wait_for(task, TEARDOWN_SECONDS)
             return None
         sandbox = task.result()
@@ -132,18 +137,16 @@ class RunDriver:
         self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
         if self._run.cancel_requested:
             self.cancel()
-        if self._run.token_sha256 is not None:
-            try:
-                await self._grant_again(self._run.token_sha256)
-            except PodmentorError as error:
-                log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)
-        await self.door.reopen()
+        elif (decided := self._run.record.error) is not None:
+            self._watch.decide(decided["reason"], decided["message"], **decided["details"])
         self._exit = SandboxExit(exit_code=None)
         if found != "gone":
             self._container_id = found.container_id
             with suppress(SandboxGoneError):
                 state = await self._deps.runtime.attach(found.container_id)
                 if isinstance(state, StartedSandbox):
+                    # Beside the rest: a relay that hangs must not keep the run from being ended.
+                    self._granting = self._tasks.spawn(self._open_again(), name="ways out")
                     return state
                 self._exit = state
         log_path = self._deps.paths.log_path(self._id)
@@ -152,6 +155,19 @@ class RunDriver:
         tail = self._deps.watcher.tail(log_path, offset=0)
         await self._drain(tail, self._tasks.spawn(self._pump.run(tail), name="pump", awaited=True))
         return None
+
+    async def _open_again(self) -> None:
+        if self._run.token_sha256 is not None:
+            try:
+                await self._grant_again(self._run.token_sha256)
+            except PodmentorError as error:
+                log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)
+        await self.door.reopen()
+
+    async def _stop_granting(self) -> None:
+        if self._granting is not None:
+            self._granting.cancel()
+            await asyncio.wait({self._granting}, timeout=TEARDOWN_SECONDS)
 
     async def _grant_again(self, token_sha256: str) -> None:
         record, deps = self._run.record, self._deps
@@ -178,30 +194,24 @@ class RunDriver:
         ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait", awaited=True)
         await self._first(ended, pump)
         if not ended.done():
-            await self._end_sandbox(sandbox, ended)
+            self._tasks.spawn(self._note_verdict(), name="verdict")
+            await end_sandbox(self._deps.runtime, sandbox.container_id, ended, polite=self._watch.polite)
         self._exit = ended.result() if ended.done() and not ended.cancelled() else SandboxExit(exit_code=None)
         disk.cancel()
         await self._disk.finish()
         await self._drain(tail, pump)
+
+    async def _note_verdict(self) -> None:
+        """Keep why the run must end, beside its end: should we be killed in between, the next service knows it."""
+        if (verdict := self._watch.verdict) is not None:
+            with suppress(StorageError):
+                await self._deps.store.update_run(self._id, error=to_json(verdict.data()))
 
     async def _first(self, *tasks: asyncio.Task[Any]) -> None:
         """Until one of ``tasks`` is done (a pump that ends before its sandbox has crashed) or the run must stop."""
         stop = self._tasks.spawn(self._watch.stop.wait(), name="stop")
         await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
-
-    async def _end_sandbox(self, sandbox: StartedSandbox, ended: asyncio.Task[SandboxExit]) -> None:
-        """Ask (SIGINT lets the CLI report), then kill: the whole container, since a CLI leaves its tools alive."""
-        runtime = self._deps.runtime
-        if self._watch.polite:
-            await runtime.signal(sandbox.container_id, "INT")
-            await asyncio.wait({ended}, timeout=INTERRUPT_SECONDS)
-        if not ended.done():
-            await runtime.signal(sandbox.container_id, "KILL")
-            await asyncio.wait({ended}, timeout=KILL_SECONDS)
-        if not ended.done():
-            await runtime.remove(sandbox.container_id)
-            await asyncio.wait({ended}, timeout=KILL_SECONDS)
 
     async def _drain(self, tail: LogTail, pump: asyncio.Task[None]) -> None:
         """Let the pump read the log to its end."""
@@ -232,7 +242,10 @@ class RunDriver:
             last = Entry(now(), "orchestrator", self._with_agents_word(verdict, last.event))
         if self._account is not None and isinstance(last.event, Error):
             last = last._replace(event=await advised(last.event, self._account, self._id, self._deps.homes))
-        await self._teardown()
+        await self._stop_granting()
+        self.untidy = not await tear_down(
+            self._run, self._deps, container_id=self._container_id, close_door=self.door.close
+        )
         assert isinstance(last.event, Completed | Error)
         exit_code = None if self._exit is None else self._exit.exit_code
         columns = closing_columns(last.event, state=self._state(), exit_code=exit_code, measured=self._watch.usage())
@@ -251,8 +264,8 @@ class RunDriver:
         if self._exit.exit_code is None and said is None:
             return Error(
                 reason="lost",
-                message="The sandbox vanished (a restart of the machine, or somebody removed it); what the agent "
-                "printed until then is kept, and the subagent can be continued.",
+                message="The sandbox was lost (a restart of the machine, or somebody removed it or killed its conmon); "
+                "what the agent printed until then is kept, and the subagent can be continued.",
             )
         return None
 
@@ -265,33 +278,3 @@ class RunDriver:
 
     def _state(self) -> RunState:
         return "running" if self._pump.announced else "starting"
-
-    async def _teardown(self) -> None:
-        """Container, gateway, control directory, record, account: each is tried, whatever became of the others; a
-        failure is logged and left to the sweep at the next start."""
-        for what, step in (
-            ("container", self._remove_container),
-            ("way out", self.door.close),
-            ("control directory", lambda: self._deps.workspaces.remove_control_dir(self._id)),
-            ("record of the changes", lambda: take_down(self._run, self._deps)),
-            ("account", self._leave_account),
-        ):
-            try:
-                async with asyncio.timeout(TEARDOWN_SECONDS):
-                    await step()
-            except (PodmentorError, TimeoutError, OSError):
-                log.exception("run %s: the %s could not be seen to", self._id, what)
-
-    async def _leave_account(self) -> None:
-        if restored := await self._deps.homes.leave(self._id):
-            log.warning("run %s had left its account's login broken; put back: %s", self._id, ", ".join(restored))
-
-    async def _remove_container(self) -> None:
-        found = [self._container_id] if self._container_id else []
-        if not found and self._run.record.started_at is not None:
-            found = [box.container_id for box in await self._deps.runtime.find() if box.run_id == self._id]
-        for container_id in found:
-            with suppress(SandboxGoneError):
-                await self._deps.runtime.remove(container_id)
-        if (sandbox_id := (await self._deps.store.run(self._id)).record.sandbox_id) is not None:
-            await self._deps.store.update_sandbox(sandbox_id, ended=True)

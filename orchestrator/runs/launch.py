@@ -36,6 +36,8 @@ from orchestrator.runs.ways import route_of
 
 ENTRY = "podmentor-entry"
 """First word of every container's command: starts the relays to the control directory's sockets, then the CLI."""
+LAST_RESORT_SECONDS = 2.5
+"""How much longer than the wall clock conmon lets a container live, when no service is there to end it politely."""
 GATEWAY_URL = f"http://127.0.0.1:{GATEWAY_PORT}"
 """The gateway as a CLI in its container sees it."""
 
@@ -91,7 +93,7 @@ async def launch(
         tier=record.tier, workspace=prepared.mount, home=home, control_dir=control_dir,
         log_path=log_path, memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
         pids_max=limits.pids_max, cpus=limits.cpus,
-        kill_after_seconds=int(limits.wall_clock_seconds) + GRACE_SECONDS,
+        kill_after_seconds=max(1, int(remaining(limits, record.started_at) + LAST_RESORT_SECONDS)),
         host_network=record.tier == 0 and deps.config.podman.tier0_network == "host",
     )  # fmt: skip
     container_id = await deps.runtime.create(spec)

@@ -1,6 +1,7 @@
 """Follows the logs that conmon writes, woken by inotify: no polling, one descriptor for all runs.
 
-Where the kernel gives no more watches (a user's editor has them all) a log is looked at every now and then.
+The kernel counts inotify descriptors and watches by user, and those that agents make in their containers count as ours.
+When none can be had any more, logs are looked at a few times a second instead: slower, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
+POLL_SECONDS = 0.25
+"""Between two looks at a log that inotify does not watch."""
 CHUNK = 64 * 1024
 """Bytes per read: small enough that parsing one chunk does not hold up the other runs."""
-LOOK_SECONDS = 0.2
-"""Between two looks at a log that cannot be watched."""
 
 
 class LogTail:
@@ -37,8 +38,6 @@ class LogTail:
         self._executor = executor
         self._written = asyncio.Event()
         self._complete = False
-        self.watched = True
-        """Whether somebody will call ``wake``."""
 
     def wake(self) -> None:
         """The file has grown (or may have)."""
@@ -72,9 +71,7 @@ class LogTail:
                 elif complete:
                     return
                 else:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(None if self.watched else LOOK_SECONDS):
-                            await self._written.wait()
+                    await self._written.wait()
         finally:
             os.close(descriptor)
 
@@ -93,24 +90,31 @@ class LogWatcher:
 
     def __init__(self) -> None:
         self._tasks = TaskOwner("logs")
-        self._inotify = Inotify()
+        self._inotify: Inotify | None = None
+        self._polled: set[LogTail] = set()
+        self._polling: asyncio.Task[None] | None = None
         self._tails: dict[Watch, LogTail] = {}
         self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log")
 
     async def __aenter__(self) -> Self:
-        self._inotify.__enter__()
-        self._tasks.spawn(self._dispatch(), name="inotify")
+        try:
+            self._inotify = Inotify().__enter__()
+        except OSError as error:
+            log.warning("there is no inotify descriptor left for this user (%s): logs are polled", error)
+        else:
+            self._tasks.spawn(self._dispatch(self._inotify), name="inotify")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._tasks.aclose()
-        self._inotify.__exit__(kind, error, trace)
+        if self._inotify is not None:
+            self._inotify.__exit__(kind, error, trace)
         self._executor.shutdown(wait=False)
 
-    async def _dispatch(self) -> None:
-        async for event in self._inotify:
+    async def _dispatch(self, inotify: Inotify) -> None:
+        async for event in inotify:
             if event.mask & Mask.Q_OVERFLOW:
                 for tail in self._tails.values():
                     tail.wake()
@@ -121,16 +125,28 @@ class LogWatcher:
         """Follow ``path`` (it must exist) from ``offset``; give it back with ``release``."""
         tail = LogTail(path, offset, self._executor)
         try:
-            self._tails[self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)] = tail
+            if self._inotify is not None:
+                self._tails[self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)] = tail
+                return tail
         except OSError as error:
-            log.warning("%s cannot be watched, so it is looked at every %.1f s: %s", path, LOOK_SECONDS, error)
-            tail.watched = False
+            log.warning("no more watches for logs (%s): %s is polled", error, path)
+        self._polled.add(tail)
+        if self._polling is None or self._polling.done():
+            self._polling = self._tasks.spawn(self._poll(), name="poll")
         return tail
+
+    async def _poll(self) -> None:
+        while self._polled:
+            await asyncio.sleep(POLL_SECONDS)
+            for tail in self._polled:
+                tail.wake()
 
     def release(self, tail: LogTail) -> None:
         """Stop watching for this tail."""
+        self._polled.discard(tail)
         for watch, known in list(self._tails.items()):
             if known is tail:
                 del self._tails[watch]
-                with suppress(OSError):  # the kernel dropped it with the file
-                    self._inotify.rm_watch(watch)
+                if self._inotify is not None:
+                    with suppress(OSError):  # the kernel dropped it with the file
+                        self._inotify.rm_watch(watch)
