@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from orchestrator.contract.accounts import HomeKey
-from orchestrator.contract.runs import RunState
 from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSandbox
 from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxGoneError
 from orchestrator.events import Completed, Error, ErrorReason, Status, TerminalEvent
@@ -30,6 +29,7 @@ from orchestrator.runs.pump import Pump
 from orchestrator.runs.reviews import take_down
 from orchestrator.runs.state import advance, outcome_of
 from orchestrator.runs.store import StoredRun
+from orchestrator.runs.watching import note_end
 from orchestrator.runs.ways import route_of
 from orchestrator.tasks import TaskOwner
 
@@ -219,10 +219,12 @@ class RunDriver:
             last = Entry(now(), "orchestrator", self._with_agents_word(verdict, last.event))
         if self._account is not None and isinstance(last.event, Error) and self._id in await self._deps.homes.leases():
             last = Entry(last.ts, last.source, about_subscription(last.event, self._account))
-        await self._teardown()
+        with self._deps.trails.step(self._id, "teardown"):
+            await self._teardown()
         if self._pump.session_id is not None and self._pump.conversed:
             await self._deps.store.set_session(self._run.record.subagent_id, self._pump.session_id)
         assert isinstance(last.event, Completed | Error)
+        await note_end(self._id, last.event, self._exit, self._deps)
         await self._pump.append([*entries, last], self._columns(last.event))
 
     def _verdict(self, said: TerminalEvent | None) -> Error | None:
@@ -246,13 +248,10 @@ class RunDriver:
             return verdict
         return replace(verdict, details={**verdict.details, "agent_error": said.message})
 
-    def _state(self) -> RunState:
-        return "running" if self._pump.announced else "starting"
-
     def _columns(self, last: TerminalEvent) -> dict[str, object]:
         usage: dict[str, Any] = {**self._watch.usage(), "output_bytes": self._decoder.output_bytes}
         columns: dict[str, object] = {
-            "state": advance(self._state(), "ended"),
+            "state": advance("running" if self._pump.announced else "starting", "ended"),
             "outcome": outcome_of(last),
             "finished_at": now(),
             "exit_code": None if self._exit is None else self._exit.exit_code,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
@@ -32,6 +33,22 @@ class Entry(NamedTuple):
     event: AgentEvent
 
 
+class Appended(NamedTuple):
+    """What an append has stored, and about which run: its columns as they were before."""
+
+    run_id: str
+    backend: str
+    tier: int
+    state: RunState
+    created_at: str
+    started_at: str | None
+    traceparent: str | None
+    entries: Sequence[Entry]
+    update: Mapping[str, object]
+    seconds: float
+    """What it took."""
+
+
 class Page(NamedTuple):
     """Some events; ``complete``: the run has ended and these are the last."""
 
@@ -50,10 +67,11 @@ def clean(text: str) -> str:
 
 
 class Journal:
-    """Appends, reads and signals."""
+    """Appends, reads and signals.  ``on_append`` is called for what was stored; it must not block or raise."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, on_append: Callable[[Appended], None] | None = None) -> None:
         self._database = database
+        self._on_append = on_append
         self._signals: dict[str, asyncio.Event] = {}
         self._closed = False
 
@@ -70,12 +88,15 @@ class Journal:
         ``when``: only if the run is in this state.  A finished run takes no more events, whoever brings them.
         """
 
-        def work(connection: sqlite3.Connection) -> None:
-            row = connection.execute("SELECT last_seq, state FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        def work(connection: sqlite3.Connection) -> sqlite3.Row | None:
+            row: sqlite3.Row | None = connection.execute(
+                "SELECT last_seq, backend, tier, state, created_at, started_at, traceparent FROM runs WHERE run_id = ?",
+                (run_id,),
+            ).fetchone()
             if row is None:
                 raise NotFoundError(f"there is no run {run_id}")
             if row["state"] == "finished" or (when is not None and row["state"] != when):
-                return
+                return None
             first: int = row["last_seq"] + 1
             connection.executemany(
                 "INSERT INTO events (run_id, seq, ts, kind, source, parent_tool_call_id, data)"
@@ -90,8 +111,17 @@ class Journal:
             columns = {"last_seq": last, **(update or {})}
             assignments = ", ".join(f"{name} = ?" for name in columns)
             connection.execute(f"UPDATE runs SET {assignments} WHERE run_id = ?", (*columns.values(), run_id))  # noqa: S608 -- column names are ours
+            return row
 
-        await self._database.call(work)
+        began = time.monotonic()
+        row = await self._database.call(work)
+        if row is not None and self._on_append is not None:
+            self._on_append(
+                Appended(
+                    run_id, row["backend"], row["tier"], row["state"], row["created_at"], row["started_at"],
+                    row["traceparent"], entries, update or {}, time.monotonic() - began,
+                )
+            )  # fmt: skip
         self.signal(run_id)
 
     async def agent_events(self, run_id: str) -> int:

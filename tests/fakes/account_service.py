@@ -40,7 +40,7 @@ class FakeAccounts:
     async def get(self, *, user_id: str, backend: str) -> AccountRecord:
         return self._get(user_id, backend)
 
-    async def connect(self, *, user_id: str, backend: str) -> AccountRecord:
+    async def connect(self, *, user_id: str, backend: str, actor: str = "service") -> AccountRecord:
         record = self._get(user_id, backend)
         if record.disconnecting:
             raise ConflictError("this account is being disconnected")
@@ -52,7 +52,7 @@ class FakeAccounts:
         return self.status
 
     async def disconnect(
-        self, *, user_id: str, backend: str, mode: DisconnectMode | None, timeout: float
+        self, *, user_id: str, backend: str, mode: DisconnectMode | None, timeout: float, actor: str = "service"
     ) -> AccountRecord:
         record = self._get(user_id, backend)
         self.disconnects.append((user_id, backend, mode, timeout))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.contract.egress import EgressGrant, EgressListener, EgressReport
-from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 
 
 class FakeRelay:
@@ -20,6 +20,7 @@ class FakeRelay:
         """Reported while a run is revoked."""
         self.history: list[GatewayGrant] = []
         self.kept: bool | None = None
+        self.counts: RelayTotals | None = None
         self._listener: EgressListener | None = None
 
     async def start(self) -> None:
@@ -52,6 +53,9 @@ class FakeRelay:
 
     async def granted(self) -> set[str]:
         return {*self.grants, *self.egress}
+
+    async def totals(self) -> RelayTotals | None:
+        return self.counts
 
     async def aclose(self, *, keep: bool) -> None:
         self.kept = keep

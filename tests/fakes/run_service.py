@@ -159,7 +159,7 @@ class FakeRunService:
             found = found[ids.index(wanted.before) + 1 :] if wanted.before in ids else []
         return found[: wanted.limit]
 
-    async def cancel(self, run_id: str, *, user_id: str | None) -> RunRecord:
+    async def cancel(self, run_id: str, *, user_id: str | None, actor: str = "service") -> RunRecord:
         """Ends the run at once."""
         record = await self.get(run_id, user_id=user_id)
         if record.state != "finished":
@@ -236,7 +236,7 @@ class FakeRunService:
             raise NotFoundError("there is no such subagent")
         return record
 
-    async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
+    async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = "service") -> None:
         """Remove it with its runs."""
         record = await self.get_subagent(subagent_id, user_id=user_id)
         if record.busy:
@@ -270,7 +270,9 @@ class FakeRunService:
             raise NotFoundError("no commits")
         return form.encode()
 
-    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
+    async def apply(
+        self, subagent_id: str, request: ApplyRequest, *, user_id: str | None, actor: str = "service"
+    ) -> ApplyResult:
         """What the test has put into ``outcomes``; a conflict among them refuses it all."""
         record = await self.get_subagent(subagent_id, user_id=user_id)
         if record.busy:
@@ -281,7 +283,9 @@ class FakeRunService:
             raise ConflictError("nothing was applied", files=conflicts)
         return ApplyResult(applied=not request.dry_run, files=self.outcomes, branch=request.branch)
 
-    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
+    async def discard(
+        self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None, actor: str = "service"
+    ) -> list[str]:
         """All that was named."""
         record = await self.get_subagent(subagent_id, user_id=user_id)
         if record.busy:
@@ -293,14 +297,14 @@ class FakeRunService:
         await self.get(run_id, user_id=user_id)
         return {"a": "changed", "b": "deleted", "c": "restored"}
 
-    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None, actor: str = "service") -> None:
         """Keep what was asked."""
         record = await self.get_subagent(subagent_id, user_id=user_id)
         if run_id not in record.run_ids:
             raise NotFoundError("no such run")
         self.rollbacks.append((subagent_id, run_id))
 
-    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
+    async def gc(self, request: GcRequest, *, user_id: str | None, actor: str = "service") -> GcResult:
         """One conversation."""
         if user_id is not None:
             raise ForbiddenError("not yours")

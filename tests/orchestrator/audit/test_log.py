@@ -14,7 +14,7 @@ import pytest
 from orchestrator.audit import AuditLog
 from orchestrator.errors import StorageError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ async def test_one_line_of_json_per_event(tmp_path: Path) -> None:
     assert lines(tmp_path / "audit.log") == [
         {"ts": "2030-01-01T00:00:00.000Z", "event": "key.set", "actor": "user:alice", "user_id": "alice",
          "backend": "codex"},
-        {"ts": "2030-01-01T00:00:00.000Z", "event": "credential.used", "user_id": "a\nb\u2028c", "link": None},
+        {"ts": "2030-01-01T00:00:00.000Z", "event": "credential.used", "actor": "service", "user_id": "a\nb\u2028c", "link": None},
     ]  # fmt: skip
 
 
