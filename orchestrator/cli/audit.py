@@ -50,9 +50,11 @@ def tail(
 @click.pass_obj
 def show(context: CliContext, run_id: str, as_json: bool) -> None:
     """Every line about one run."""
+    if not run_id:
+        raise click.UsageError("--run needs the id of a run")
     found = asyncio.run(_log(context).last(AuditFilter(run_id=run_id), None))
     runs = {line["run_id"] for line in found if not isinstance(line, Damaged)}
-    if len(runs) != 1 or not run_id:
+    if len(runs) != 1:
         _tell_damaged(found)
         shown = one_line(run_id, 64)
         if runs:
