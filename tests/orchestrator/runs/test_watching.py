@@ -12,6 +12,7 @@ from orchestrator.contract.gateway import DoorTotals, RelayTotals
 from orchestrator.contract.runs import LimitsRequest
 from orchestrator.errors import StorageError
 from tests.orchestrator.runs.harness import USER, World, answer, shape
+from tests.orchestrator.runs.test_subscription import accounts_of, prime, world_at
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -207,6 +208,37 @@ async def test_who_deletes_and_who_cleans_up(world: World) -> None:
         "event": "subagent.deleted", "actor": "user:alice", "user_id": USER, "backend": "echo",
         "subagent_id": run.subagent_id,
     }  # fmt: skip
+
+
+async def test_an_account_from_its_login_to_its_removal(tmp_path: Path) -> None:
+    world = world_at(tmp_path)
+    async with world.service() as service:
+        accounts = accounts_of(service)
+        await accounts.connect(user_id=USER, backend="echo", actor="service:codumentor")
+        for _ in range(2):
+            await accounts.disconnect(user_id=USER, backend="echo", mode="wait", timeout=10, actor="user:alice")
+        await accounts.aclose()
+    about = {"user_id": USER, "backend": "echo"}
+    assert world.audit.of("account.")[:3] == [
+        {"event": "account.connect", "actor": "service:codumentor", **about},
+        {"event": "account.disconnect", "actor": "user:alice", **about, "mode": "wait"},
+        {"event": "account.removed", **about},
+    ]  # fmt: skip
+
+
+async def test_an_account_is_not_made_or_removed_unnoted(tmp_path: Path) -> None:
+    world = world_at(tmp_path)
+    async with world.service() as service:
+        home = await prime(world)
+        accounts = accounts_of(service)
+        world.audit.failure = StorageError("full")
+        with pytest.raises(StorageError):
+            await accounts.connect(user_id="bob", backend="echo")
+        with pytest.raises(StorageError):
+            await accounts.disconnect(user_id=USER, backend="echo", mode=None, timeout=10)
+        await accounts.aclose()
+    assert home.is_dir()
+    assert not home.parents[1].joinpath("bob").exists()
 
 
 # --- traces ---------------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_labels_that_are_not_the_instruments_are_a_bug(labels: dict[str, str]) -
     with pytest.raises(ValueError, match=r"label|remaining|Incorrect"):
         metrics.put(m.RUNS, 1, **labels)
     with pytest.raises(ValueError, match=r"label|remaining|Incorrect"):
-        metrics.add(m.RUNS_ENDED, **labels)
+        metrics.add(m.RUNS_ENDED, 1, **labels)
 
 
 async def test_probes_are_asked_before_each_page_and_may_fail_or_hang(
