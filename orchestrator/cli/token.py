@@ -118,7 +118,8 @@ def revoke(context: TokenContext, token_id: str) -> None:
     """Refuse the token with this ID from now on (its runs stay)."""
 
     async def work(store: TokenStore) -> TokenRecord:
-        await _audit(context).record("token.revoked", actor=local_actor(), token_id=token_id)
+        if token_id in {record.id for record in await store.list_tokens()}:
+            await _audit(context).record("token.revoked", actor=local_actor(), token_id=token_id)
         return await store.revoke(token_id)
 
     record = _with_store(context, work)

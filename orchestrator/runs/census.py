@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from typing import get_args
+from typing import Final, get_args
 
 from orchestrator.contract import metrics as m
 from orchestrator.contract.gateway import DoorTotals, Relay
@@ -13,6 +14,8 @@ from orchestrator.errors import SandboxError
 from orchestrator.runs.database import Database
 from orchestrator.runs.supervisor import Supervisor
 
+RELAY_SECONDS: Final = 1.5
+"""What the relay has to answer: less than a scrape waits for all of it."""
 _STATES = tuple(state for state in get_args(RunState) if state != "finished")
 
 
@@ -28,15 +31,16 @@ class Census:
     async def look(self) -> None:
         """Raises StorageError."""
         self._metrics.put(m.READY, int(self._supervisor.accepting))
-        await self._ask_relay()
         counts = await self._database.call(_count)
         for state in _STATES:
             self._metrics.put(m.RUNS, counts.get(state, 0), state=state)
+        await self._ask_relay()
 
     async def _ask_relay(self) -> None:
         try:
-            totals = await self._relay.totals()
-        except SandboxError:
+            async with asyncio.timeout(RELAY_SECONDS):
+                totals = await self._relay.totals()
+        except (SandboxError, TimeoutError):
             totals = None
         self._metrics.put(m.RELAY_UP, int(totals is not None))
         gateway, egress = (None, None) if totals is None else (totals.gateway, totals.egress)

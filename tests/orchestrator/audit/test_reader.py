@@ -108,7 +108,10 @@ async def test_what_is_written_while_it_is_followed_over_many_rotations(tmp_path
             assert counts(await collected(lines, 20)) == list(range(begin, begin + 20))
 
 
-async def test_a_follower_that_waits_is_woken(tmp_path: Path, reader: AuditReader) -> None:
+async def test_a_follower_that_waits_is_woken(
+    tmp_path: Path, reader: AuditReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.audit.reader.LOOK_SECONDS", 1000)
     log = log_in(tmp_path)
     async with aclosing(reader.follow(ALL)) as lines:  # type: ignore[type-var]
         first = asyncio.ensure_future(anext(lines))

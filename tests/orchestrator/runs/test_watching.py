@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,21 @@ async def test_the_relays_numbers_are_absent_when_nobody_knows_them(world: World
         world.relay.counts = None
         await service.census.look()
     assert world.metrics.of("relay") == {"relay_up": 0}
+
+
+async def test_a_relay_that_does_not_answer_is_down_and_holds_up_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.runs.census.RELAY_SECONDS", 0.01)
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async with world.service() as service:
+        monkeypatch.setattr(world.relay, "totals", never)
+        await service.census.look()
+    assert world.metrics.values["relay_up"] == 0
+    assert world.metrics.values["runs{state=queued}"] == 0
 
 
 # --- audit log ------------------------------------------------------------------------------------------------------
