@@ -197,6 +197,6 @@ def _line(raw: bytes) -> Mapping[str, Any] | None:
 def _is(line: Mapping[str, Any], wanted: AuditFilter) -> bool:
     return (
         (wanted.event is None or fnmatchcase(line["event"], wanted.event))
-        and (wanted.user_id is None or line.get("user_id") == wanted.user_id)
+        and (wanted.user is None or wanted.user in {line.get("user_id"), str(line.get("actor")).partition(":")[2]})
         and (wanted.run_id is None or str(line.get("run_id", "")).startswith(wanted.run_id))
     )

@@ -32,14 +32,14 @@ def group() -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
 @click.option("-n", "count", type=click.IntRange(0), default=20, show_default=True, help="How many lines.")
 @click.option("--event", metavar="PATTERN", help="Only these events; * stands for anything: 'egress.*'.")
-@click.option("--user", metavar="USER", help="Only what was done by or for this user.")
+@click.option("--user", metavar="USER", help="Only what was done by or for this user (or token).")
 @JSON_OPTION
 @click.pass_obj
 def tail(
     context: CliContext, follow: bool, count: int, event: str | None, user: str | None, as_json: bool
 ) -> None:  # fmt: skip
     """The last lines, oldest first."""
-    lines, wanted = _log(context), AuditFilter(event=event, user_id=user)
+    lines, wanted = _log(context), AuditFilter(event=event, user=user)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_tail(lines, wanted, count, follow=follow, as_json=as_json))
 

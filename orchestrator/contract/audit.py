@@ -113,7 +113,8 @@ class AuditFilter:
 
     event: str | None = None
     """A pattern such as ``egress.*``."""
-    user_id: str | None = None
+    user: str | None = None
+    """By whom or for whom: the user, or the name of the token."""
     run_id: str | None = None
     """A run's id or its beginning."""
 

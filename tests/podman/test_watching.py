@@ -99,3 +99,26 @@ async def test_a_run_over_a_kill_is_counted_traced_and_noted(tmp_path: Path, mon
             assert [line["event"] for line in log if line["event"].startswith("service.")] == [
                 "service.started", "service.started", "service.stopped",
             ]  # fmt: skip
+
+
+async def test_no_run_starts_while_the_audit_log_cannot_be_written(
+    service: LiveService, provider: ScriptedProvider
+) -> None:
+    log = service.state / "audit.log"
+    log.rename(service.state / "aside")
+    log.mkdir()
+    run = await service.submit("Say hello.")
+    record = await service.finished(run["run_id"])
+    assert (record["outcome"], record["error"]["details"]["code"]) == ("failed", "storage_failed")
+    assert "audit log" in record["error"]["message"]
+    assert record["exit_code"] is None
+    assert provider.requests == [], "no credential was used"
+    missing = service.output.read_text()
+    for event in ("run.submitted", "run.ended"):
+        assert f'"event":"{event}"' in missing, "what has happened is in the service's own log"
+    assert (await service.call("GET", "/readyz"))["ready"]
+    log.rmdir()
+    again = await service.submit("Say hello.")
+    assert (await service.finished(again["run_id"]))["outcome"] == "completed"
+    assert f'"run_id":"{again["run_id"]}"' in log.read_text()
+    await assert_nothing_left(service, run["run_id"])

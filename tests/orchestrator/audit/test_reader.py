@@ -60,10 +60,11 @@ async def test_only_what_is_wanted(tmp_path: Path, reader: AuditReader) -> None:
     log = log_in(tmp_path)
     await write(log, range(2), user_id="alice", run_id="a" * 32)
     await write(log, range(2, 4), user_id="bob", run_id="b" * 32, host="a" * 32)
-    await log.record("key.set", user_id="alice", backend="codex")
+    await log.record("key.set", actor="service:codumentor", user_id="alice", backend="codex")
+    assert len(await reader.last(AuditFilter(user="codumentor"), 9)) == 1
     assert counts(await reader.last(AuditFilter(run_id="a" * 8), None)) == [0, 1]
-    assert counts(await reader.last(AuditFilter(user_id="bob"), 1)) == [3]
-    assert counts(await reader.last(AuditFilter(event="egress.*", user_id="alice"), 9)) == [0, 1]
+    assert counts(await reader.last(AuditFilter(user="bob"), 1)) == [3]
+    assert counts(await reader.last(AuditFilter(event="egress.*", user="alice"), 9)) == [0, 1]
     assert [
         one["event"] for one in await reader.last(AuditFilter(event="key.*"), 9) if not isinstance(one, Damaged)
     ] == ["key.set"]
