@@ -20,7 +20,7 @@ from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.audit import AuditLog
 from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
-from orchestrator.bootstrap_runtime import aside_of, instance_id, make_directories, owned, podman_runtime
+from orchestrator.bootstrap_runtime import Aside, instance_id, make_directories, owned, podman_runtime
 from orchestrator.bootstrap_vault import credential_chain, enabled_backends, open_vault, with_secrets
 from orchestrator.config.models import Config, Paths
 from orchestrator.config.telemetry import traces_target
@@ -55,6 +55,7 @@ from orchestrator.workspace.prepare import DirectoryWorkspaces
 __all__ = [
     "ADAPTER_REGISTRY",
     "SAMPLE_FILES",
+    "Aside",
     "AuditLog",
     "ServiceHandle",
     "delete_tree",
@@ -199,7 +200,7 @@ async def assemble(
     if metrics is not None:
         metrics.before_page(Census(database, supervisor, relay, metrics).look)
     runs = Runs(deps, supervisor)
-    aside = aside_of(config, paths, runtime, instance)
+    aside = Aside.of(config, paths, runtime, instance)
 
     async def ask_cli(adapter: BaseAdapter, key: HomeKey) -> AuthStatus:
         return await probe_with_home(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from orchestrator.audit import AuditLog
-from orchestrator.bootstrap_runtime import aside_of, instance_id, make_directories, podman_runtime
+from orchestrator.bootstrap_runtime import Aside, instance_id, make_directories, podman_runtime
 from orchestrator.bootstrap_vault import with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
@@ -40,7 +40,7 @@ async def login_sandbox(
         await AuditLog(paths.audit_log).record("account.login", actor=actor, user_id=user_id, backend=backend)
         instance = await asyncio.to_thread(instance_id, paths.state_dir)
         runtime = await podman_runtime(config, paths, instance, stack)
-        aside = aside_of(config, paths, runtime, instance)
+        aside = Aside.of(config, paths, runtime, instance)
         term = process_environment().get("TERM", "xterm")
         container_id = await stack.enter_async_context(aside.login(adapter=adapter, home=home, term=term))
         oci_runtime = await working_runtime(config=config, paths=paths)

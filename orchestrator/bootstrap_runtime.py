@@ -19,20 +19,9 @@ from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.runs.aside import Aside
 
-__all__ = ["aside_of", "instance_id", "make_directories", "owned", "podman_runtime"]
+__all__ = ["Aside", "instance_id", "make_directories", "owned", "podman_runtime"]
 
 log = logging.getLogger(__name__)
-
-
-def aside_of(config: Config, paths: Paths, runtime: PodmanRuntime, instance: str) -> Aside:
-    """Containers that serve no run."""
-    return Aside(
-        runtime=runtime,
-        runtime_dir=paths.runtime_dir,
-        instance=instance,
-        backends=dict(config.external_agent.backends),
-        host_network=config.podman.tier0_network == "host",
-    )
 
 
 async def podman_runtime(

@@ -22,10 +22,9 @@ from adapters.claude_code.blocks import (
 )
 from adapters.claude_code.failures import Failure, message_of, reason_of
 from adapters.claude_code.outcome import Usage, read_result
-from orchestrator.contract.parsing import JsonLinesParser
+from orchestrator.contract.parsing import JsonLinesParser, end_missing
 from orchestrator.events import (
     AgentEvent,
-    Completed,
     Error,
     MessageDelta,
     SessionStarted,
@@ -92,10 +91,9 @@ class ClaudeCodeParser(JsonLinesParser):
 
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
         """No ``result`` line came: killed, never started, or an output that lacks its end."""
-        if exit_code == 0 and self._answered and self._failure is None:
-            text, tokens = self._last_text.join(), self._usage.total()
-            return [Completed(final_text=text, tokens=tokens, duration_ms=0, stop_reason="missing_result")]
         details: dict[str, Any] = {"exit_code": exit_code, "stderr": stderr_tail}
+        if exit_code == 0 and self._answered and self._failure is None:
+            return [end_missing("Claude Code", self._last_text.join(), details)]
         if self._last_retry is not None:
             details["last_retry"] = self._last_retry
         if self._failure is not None:

@@ -11,14 +11,13 @@ from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import FoundSandbox
 from orchestrator.errors import PodmentorError, QueueFullError, ShuttingDownError
 from orchestrator.events import Error, Status
-from orchestrator.runs.aside import ASIDE
+from orchestrator.runs.aside import LOGIN, Aside
 from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
 from orchestrator.runs.egress_door import note_report
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.line import Claim, ClaimKind, Line, Waiting
-from orchestrator.runs.probe import Prober
 from orchestrator.runs.rows import StoredRun
 from orchestrator.runs.state import advance
 from orchestrator.runs.watching import note_end
@@ -55,12 +54,13 @@ class Supervisor:
         runs = await deps.store.unfinished()
         unfinished = {run.record.run_id for run in runs}
         for run_id, box in boxes.items():
-            if run_id not in unfinished and not (run_id.startswith(ASIDE) and box.state == "running"):
+            if run_id not in unfinished and not (run_id.startswith(LOGIN) and box.state == "running"):
                 log.info("removing the container of the finished run %s", run_id)
                 await deps.runtime.remove(box.container_id)
         for run_id in await deps.workspaces.stale_control_dirs(unfinished):
             await deps.workspaces.remove_control_dir(run_id)
-        await Prober(deps).sweep()
+        running = {run_id for run_id, box in boxes.items() if box.state == "running"}
+        await Aside.of(deps.config, deps.paths, deps.runtime, deps.instance).sweep(running)
         for run_id in await deps.relay.granted() - unfinished:
             await deps.relay.revoke(run_id)
         leases = await deps.homes.leases()
