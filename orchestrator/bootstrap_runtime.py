@@ -18,6 +18,7 @@ from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.runs.aside import Aside
+from orchestrator.runs.space import refuse_full
 
 __all__ = ["Aside", "instance_id", "make_directories", "owned", "podman_runtime"]
 
@@ -54,6 +55,7 @@ def make_directories(paths: Paths) -> None:
     try:
         for directory in (paths.state_dir, paths.runtime_dir, paths.state_dir / "runs", paths.state_dir / "subagents"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_full(paths.state_dir)
     except OSError as error:
         raise StorageError(f"cannot make {error.filename}: {error.strerror}") from error
 

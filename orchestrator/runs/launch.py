@@ -168,3 +168,8 @@ def make_log(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.open("wb").close()
     path.chmod(0o600)
+
+
+def has_output(log: Path) -> bool:
+    """Whether a container has written to its log."""
+    return log.exists() and log.stat().st_size > 0

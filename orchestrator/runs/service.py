@@ -54,7 +54,7 @@ class Runs(Reviewing):
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run."""
-        self._supervisor.check_accepting()
+        await self._supervisor.check_accepting()
         self._adapter(request.backend)
         new = await self._new_run(request)
         stored = await self._deps.store.insert_run(new)
