@@ -35,6 +35,7 @@ from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
 from orchestrator.runs.state import advance
 from orchestrator.runs.store import StoredRun, set_session
+from orchestrator.runs.watching import note_end
 from orchestrator.runs.ways import route_of
 from orchestrator.tasks import TaskOwner
 
@@ -243,12 +244,15 @@ class RunDriver:
         if self._account is not None and isinstance(last.event, Error):
             last = last._replace(event=await advised(last.event, self._account, self._id, self._deps.homes))
         await self._stop_granting()
-        self.untidy = not await tear_down(
-            self._run, self._deps, container_id=self._container_id, close_door=self.door.close
-        )
+        with self._deps.trails.step(self._id, "teardown"):
+            self.untidy = not await tear_down(
+                self._run, self._deps, container_id=self._container_id, close_door=self.door.close
+            )
         assert isinstance(last.event, Completed | Error)
+        await note_end(self._id, last.event, self._exit, self._deps)
         exit_code = None if self._exit is None else self._exit.exit_code
-        columns = closing_columns(last.event, state=self._state(), exit_code=exit_code, measured=self._watch.usage())
+        state: RunState = "running" if self._pump.announced else "starting"
+        columns = closing_columns(last.event, state=state, exit_code=exit_code, measured=self._watch.usage())
         await self._pump.append([*entries, last], columns, also=self._keep_session)
 
     def _keep_session(self, connection: sqlite3.Connection) -> None:
@@ -275,6 +279,3 @@ class RunDriver:
         if not isinstance(said, Error) or said.reason == "lost":
             return verdict
         return replace(verdict, details={**verdict.details, "agent_error": said.message})
-
-    def _state(self) -> RunState:
-        return "running" if self._pump.announced else "starting"

@@ -70,7 +70,7 @@ def accounts_of(service: Service) -> Accounts:
         raise AssertionError
 
     return Accounts(config=service.world.config, adapters=service.deps.adapters, homes=service.deps.homes,
-                    runs=service.runs, prober=nobody)  # fmt: skip
+                    runs=service.runs, prober=nobody, audit=service.world.audit)  # fmt: skip
 
 
 async def failed(service: Service, run: RunRecord) -> dict[str, Any]:
