@@ -77,8 +77,8 @@ class FakeWorkspaces:
     async def stale_control_dirs(self, active: set[str]) -> list[str]:
         if not self.paths.runtime_dir.exists():
             return []
-        names = [entry.name for entry in self.paths.runtime_dir.iterdir()]
-        return [name for name in names if re.fullmatch("[0-9a-f]{32}", name) and name not in active]
+        names = {entry.name for entry in self.paths.runtime_dir.iterdir() if re.fullmatch("[0-9a-f]{32}", entry.name)}
+        return sorted(names - active)
 
     async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
         return self.changes
