@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 
 from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.events import Error, ErrorReason
+from orchestrator.runs.cgroup import NEAR, CgroupMemory
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.memory import MemoryMeter, ProcessTable, watch_memory
 from orchestrator.runs.pump import Pump
+from orchestrator.tasks import TaskOwner
 
+log = logging.getLogger(__name__)
 LINGER_SECONDS = 5.0
 """What a CLI has to exit after it has printed its result."""
 _POLITE: frozenset[ErrorReason] = frozenset({"cancelled", "timeout", "idle_timeout"})
@@ -25,6 +29,7 @@ class LimitsWatch:
         self._record = record
         self._decoder = decoder
         self._meter: MemoryMeter | None = None
+        self._kernel: CgroupMemory | None = None
         self._answered_at: float | None = None
         self._has_output = False
         self._by_cgroup = False
@@ -116,8 +121,28 @@ class LimitsWatch:
         """Measure memory until the sandbox has ended; enforce the limit where the cgroup does not."""
         self._by_cgroup = by_cgroup
         limit = sys.maxsize if by_cgroup else self._record.limits.memory_max_bytes
+        kernel = TaskOwner("cgroup")
         with await MemoryMeter.of(sandbox.init_pid, table) as self._meter:
-            await watch_memory(self._meter, limit_bytes=limit, on_excess=self._memory_excess)
+            if by_cgroup:
+                kernel.spawn(self._kernel_kills(sandbox.init_pid), name="kills")
+            try:
+                await watch_memory(self._meter, limit_bytes=limit, on_excess=self._memory_excess)
+            finally:
+                await kernel.aclose()
+
+    async def _kernel_kills(self, init_pid: int) -> None:
+        """End the run when the kernel has killed any process of it, as the watchdog would: the CLI itself may go on."""
+        limit = self._record.limits.memory_max_bytes
+        self._kernel = await asyncio.to_thread(CgroupMemory.of, init_pid)
+        if self._kernel is None:
+            return  # it has ended already
+        try:
+            await self._kernel.killed(limit)
+        except OSError as error:
+            log.warning("the cgroup of process %d cannot be watched: %s", init_pid, error)
+            return
+        killed = self._killed_by_kernel()
+        self.decide(killed.reason, killed.message, **killed.details)
 
     async def _memory_excess(self, used: int) -> None:
         limit = self._record.limits.memory_max_bytes
@@ -130,19 +155,35 @@ class LimitsWatch:
         )
 
     def out_of_memory(self, ended: SandboxExit) -> Error | None:
-        """The error for a sandbox that the kernel ended at its cgroup's limit; None when it did not.
+        """The error for a sandbox that the kernel ended for want of memory; None when it did not.
 
-        Podman 4.3 does not always notice (its conmon reads the counter too late): there, a SIGKILL that nobody here
-        sent, with memory used up to the limit, is the evidence.
+        Where neither Podman nor the cgroup could be asked in time, a SIGKILL that nobody here sent, with memory used up
+        to the limit, is the evidence.
         """
-        limit = self._record.limits.memory_max_bytes
-        peak = self.usage().get("peak_memory_bytes", 0)
-        if not ended.oom_killed and not (self._by_cgroup and ended.exit_code == 137 and peak >= 0.9 * limit):
-            return None
-        return Error(
-            reason="memory_exceeded",
-            message=f"The agent's processes used more than the {limit} bytes of memory that are allowed.",
-            details={"limit_bytes": limit, "used_bytes": peak, "enforcement": "cgroup"},
+        if ended.oom_killed or (
+            self._by_cgroup
+            and ended.exit_code == 137
+            and (self._used() >= NEAR * self._record.limits.memory_max_bytes or (self._kernel and self._kernel.kills))
+        ):
+            return self._killed_by_kernel()
+        return None
+
+    def _killed_by_kernel(self) -> Error:
+        limit, used = self._record.limits.memory_max_bytes, self._used()
+        if self._kernel is None or self._kernel.near(limit) or not self._kernel.kills:
+            message = f"The agent's processes used more than the {limit} bytes of memory that are allowed."
+        else:
+            message = (
+                f"The kernel ended the agent for want of memory on the machine, or of all that podmentor may use: it "
+                f"had used {used} of the {limit} bytes that are allowed."
+            )
+        details = {"limit_bytes": limit, "used_bytes": used, "enforcement": "cgroup"}
+        return Error(reason="memory_exceeded", message=message, details=details)
+
+    def _used(self) -> int:
+        """The most memory that was seen in use, in bytes, by either measure."""
+        return max(
+            0 if self._meter is None else self._meter.peak_bytes, 0 if self._kernel is None else self._kernel.peak_bytes
         )
 
     def usage(self) -> dict[str, int]:
