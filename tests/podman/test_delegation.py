@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.podman, pytest.mark.delegation]
 MIB = 1024 * 1024
 SECONDS = 600
 """For a run; an emulated machine is slow."""
+HOG = "python3 -c 'b\"x\" * (900 << 20)'"
 PATIENT = {"limits": {"start_seconds": SECONDS, "wall_clock_seconds": SECONDS}}
 
 
@@ -46,18 +47,13 @@ def oci_runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-async def service(tmp_path: Path, provider: ScriptedProvider, oci_runtime: str) -> AsyncIterator[LiveService]:
-    async with live_service(
-        tmp_path, provider.base_url, podman={"runtime": oci_runtime, "require_cgroup_limits": True}, backend=PATIENT
-    ) as service:
-        yield service
-
-
-@pytest.fixture
 async def hog_service(tmp_path: Path, provider: ScriptedProvider, oci_runtime: str) -> AsyncIterator[LiveService]:
     """A service whose CLI is a script in the workspace."""
     async with live_service(
-        tmp_path, provider.base_url, podman={"runtime": oci_runtime}, backend={"binary": "/workspace/cli", **PATIENT}
+        tmp_path,
+        provider.base_url,
+        podman={"runtime": oci_runtime, "require_cgroup_limits": True},
+        backend={"binary": "/workspace/cli", **PATIENT},
     ) as service:
         yield service
 
@@ -134,54 +130,49 @@ async def hog(service: LiveService, repo: Path, script: str, **limits: Any) -> t
     return record, events
 
 
-async def test_an_agent_that_takes_too_much_memory(hog_service: LiveService, repo: Path) -> None:
-    """The agent's own process is the one that is killed, and at once: there is no time to measure it."""
-    record, events = await hog(hog_service, repo, "exec tail -c 900M /dev/zero", memory_max_bytes=96 * MIB)
-    assert_ended_by_the_kernel(record, 96 * MIB)
+# One service for what follows on one another: under emulation its start takes longer than a run.
+
+
+async def test_whoever_takes_too_much_memory_the_run_is_ended(hog_service: LiveService, repo: Path) -> None:
+    limit = 96 * MIB
+
+    # The agent's own process is the one that is killed, and at once: there is no time to measure it.
+    record, events = await hog(hog_service, repo, "exec " + HOG, memory_max_bytes=limit)
+    assert_ended_by_the_kernel(record, limit)
     assert [event["kind"] for event in events].count("session_started") == 1
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
 
-
-async def test_a_tool_that_takes_too_much_memory_ends_the_run_of_an_agent_that_would_go_on(
-    hog_service: LiveService, repo: Path
-) -> None:
-    script = "tail -c 900M /dev/zero; sleep 3600"
-    record, _ = await hog(hog_service, repo, script, memory_max_bytes=96 * MIB)
-    assert_ended_by_the_kernel(record, 96 * MIB)
-
-
-async def test_memory_that_no_process_maps_counts_which_the_watchdog_could_not_see(
-    hog_service: LiveService, repo: Path
-) -> None:
-    """Files in memory are charged to the cgroup: neither they nor the process alone would be too much."""
-    script = "head -c 60M /dev/zero >/tmp/a; tail -c 60M /dev/zero >/dev/null; sleep 3600"
-    record, _ = await hog(hog_service, repo, script, memory_max_bytes=96 * MIB)
-    assert_ended_by_the_kernel(record, 96 * MIB)
-    assert record["usage"]["peak_memory_bytes"] < 96 * MIB, "the watchdog's measure"
-
-
-async def test_a_whole_run_of_the_real_cli(service: LiveService, repo: Path) -> None:
-    """All of it once: a tool call, an edit in the overlay, the answer; limits in force that nothing met."""
-    query = "scenario: dump\nRUN: cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/pids.max; echo made > made.txt"
-    run = await service.submit(query, repo=str(repo))
-    record = await service.finished(run["run_id"], seconds=SECONDS)
-    assert record["outcome"] == "completed", record["error"]
-    assert re.findall(r"\d+", record["final_text"]) == [str(2048 * MIB), "512"]
-    assert record["memory_enforcement"] == "cgroup"
-    assert record["usage"]["peak_memory_bytes"] > 50_000_000
-    changes = (await service.call("GET", f"/v1/subagents/{run['subagent_id']}/changes"))["changes"]
-    assert [change["path"] for change in changes] == ["made.txt"]
-    await assert_nothing_left(service, run["run_id"])
-
-
-async def test_a_tool_of_the_real_cli_that_takes_too_much_memory(service: LiveService, repo: Path) -> None:
-    limit = 700 * MIB
-    run = await service.submit(
-        "scenario: dump\nRUN: tail -c 1500M /dev/zero", repo=str(repo), limits={"memory_max_bytes": limit}
-    )
-    record = await service.finished(run["run_id"], seconds=SECONDS)
+    # A tool is killed, and the agent would go on.
+    record, _ = await hog(hog_service, repo, f"{HOG}; sleep 3600", memory_max_bytes=limit)
     assert_ended_by_the_kernel(record, limit)
-    kinds = [event["kind"] for event in await service.all_events(run["run_id"])]
-    assert "tool_use" in kinds
-    assert kinds[-1] == "error"
-    await assert_nothing_left(service, run["run_id"])
+
+    # Files in memory count as well: neither they nor the process alone would be too much.
+    script = "head -c 60M /dev/zero >/tmp/a; python3 -c 'b\"x\" * (60 << 20)'; sleep 3600"
+    record, _ = await hog(hog_service, repo, script, memory_max_bytes=limit)
+    assert_ended_by_the_kernel(record, limit)
+
+
+async def test_the_real_cli(tmp_path: Path, provider: ScriptedProvider, repo: Path) -> None:
+    async with live_service(tmp_path, provider.base_url, backend=PATIENT) as service:
+        # All of it once: a tool call, a file in the overlay, the answer; limits in force that nothing met.
+        query = "scenario: dump\nRUN: cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/pids.max; echo made > made.txt"
+        run = await service.submit(query, repo=str(repo))
+        record = await service.finished(run["run_id"], seconds=SECONDS)
+        assert record["outcome"] == "completed", record["error"]
+        assert re.findall(r"\d+", record["final_text"]) == [str(2048 * MIB), "512"]
+        assert record["memory_enforcement"] == "cgroup"
+        assert record["usage"]["peak_memory_bytes"] > 50_000_000
+        changes = (await service.call("GET", f"/v1/subagents/{run['subagent_id']}/changes"))["changes"]
+        assert [change["path"] for change in changes] == ["made.txt"]
+        await assert_nothing_left(service, run["run_id"])
+
+        # Then a tool of it that takes too much.
+        limit = 700 * MIB
+        query = "scenario: dump\nRUN: " + HOG.replace("900", "1500")
+        run = await service.submit(query, repo=str(repo), limits={"memory_max_bytes": limit})
+        record = await service.finished(run["run_id"], seconds=SECONDS)
+        assert_ended_by_the_kernel(record, limit)
+        kinds = [event["kind"] for event in await service.all_events(run["run_id"])]
+        assert "tool_use" in kinds
+        assert kinds[-1] == "error"
+        await assert_nothing_left(service, run["run_id"])

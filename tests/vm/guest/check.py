@@ -57,7 +57,6 @@ def main() -> int:
     # beside the source: the entry points of the installed project
     env = os.environ | {
         "PYTHONPATH": f"{SOURCE}:/share/site",
-        "PYTHONDONTWRITEBYTECODE": "1",
         "PATH": f"/opt/venv/bin:{os.environ['PATH']}:/usr/sbin:/sbin",
         "COLUMNS": "120",
     }
