@@ -23,7 +23,7 @@ CHECKS = [
     "tests/podman/test_runtime.py::test_processes_are_limited",
     "tests/podman/test_runtime.py::test_the_memory_limit_where_there_is_a_controller",
     # an emulated processor is ten to thirty times slower
-    *("--timeout=900", "-v", "--durations=0", "--durations-min=20"),
+    *("--timeout=1800", "-v", "--durations=0", "--durations-min=20"),
 ]
 
 
