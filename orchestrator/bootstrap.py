@@ -48,6 +48,7 @@ from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
 from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.service import Runs
+from orchestrator.runs.space import refuse_full
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
 from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
@@ -56,6 +57,7 @@ from orchestrator.workspace.prepare import DirectoryWorkspaces
 __all__ = [
     "ADAPTER_REGISTRY",
     "SAMPLE_FILES",
+    "Aside",
     "AuditLog",
     "ServiceHandle",
     "delete_tree",
@@ -186,7 +188,7 @@ async def assemble(
     await relay.start()
     await supervisor.start()
     runs = Runs(deps, supervisor)
-    aside = aside_of(config, paths, runtime, instance)
+    aside = Aside.of(config, paths, runtime, instance)
 
     async def ask_cli(adapter: BaseAdapter, key: HomeKey) -> AuthStatus:
         return await probe_with_home(
@@ -200,17 +202,6 @@ async def assemble(
     accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli)
     await accounts.start()
     return runs, accounts, supervisor, tokens, journal, instance
-
-
-def aside_of(config: Config, paths: Paths, runtime: PodmanRuntime, instance: str) -> Aside:
-    """Containers that serve no run."""
-    return Aside(
-        runtime=runtime,
-        runtime_dir=paths.runtime_dir,
-        instance=instance,
-        backends=dict(config.external_agent.backends),
-        host_network=config.podman.tier0_network == "host",
-    )
 
 
 async def podman_runtime(
@@ -241,6 +232,7 @@ def make_directories(paths: Paths) -> None:
     try:
         for directory in (paths.state_dir, paths.runtime_dir, paths.state_dir / "runs", paths.state_dir / "subagents"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_full(paths.state_dir)
     except OSError as error:
         raise StorageError(f"cannot make {error.filename}: {error.strerror}") from error
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from orchestrator.bootstrap import aside_of, instance_id, make_directories, podman_runtime
+from orchestrator.bootstrap import Aside, instance_id, make_directories, podman_runtime
 from orchestrator.bootstrap_vault import with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
@@ -37,7 +37,7 @@ async def login_sandbox(
         home = stack.enter_context(Homes(paths.plugin_storage).logging_in(HomeKey(user_id, backend)))
         instance = await asyncio.to_thread(instance_id, paths.state_dir)
         runtime = await podman_runtime(config, paths, instance, stack)
-        aside = aside_of(config, paths, runtime, instance)
+        aside = Aside.of(config, paths, runtime, instance)
         term = process_environment().get("TERM", "xterm")
         container_id = await stack.enter_async_context(aside.login(adapter=adapter, home=home, term=term))
         oci_runtime = await working_runtime(config=config, paths=paths)

@@ -185,9 +185,9 @@ def _status_words(phase: str, data: Mapping[str, Any]) -> tuple[str, str]:
         case "diagnostic":
             return f"stderr: {one_line(str(data.get('stderr', '')), _RESULT_WIDTH)}", _QUIET
         case "unparsed":
-            line = data.get("line") or data.get("raw") or ""
+            line = data.get("raw") or data.get("line") or ""
             return f"a line that was not understood: {one_line(str(line), _INPUT_WIDTH)}", _QUIET
-        case "limit_warning" | "mcp_unavailable":
+        case "limit_warning" | "mcp_unavailable" | "output_lost":
             return f"{phase.replace('_', ' ')} {_compact(data)}".rstrip(), _WARNING
         case _:
             return f"{phase.replace('_', ' ')} {_compact(data)}".rstrip(), _QUIET

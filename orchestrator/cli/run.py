@@ -45,6 +45,9 @@ def size(value: str) -> int:
     help="overlay: the repo stays as it is; direct: the agent writes into it; readonly.  Default: overlay.",
 )  # fmt: skip
 @click.option("--tier", type=click.Choice(["0", "1"]), help="0: network; 1: none but the way to the model provider.")
+@click.option("--egress", multiple=True, metavar="HOST",
+              help="In tier 1: reach only this host of the allow-list; may be given several times.")  # fmt: skip
+@click.option("--no-egress", is_flag=True, help="In tier 1: reach none of the allow-list's hosts.")
 @click.option("--subagent", metavar="ID", help="Go on with this conversation.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit, in seconds.")
 @click.option("--memory", type=size, metavar="SIZE", help="Memory limit of the run: 512m, 2g.")
@@ -62,9 +65,12 @@ def command(ctx: click.Context, /, backend: str, prompt: str | None, **options: 
         podmentor run claude-code "why does test_parser fail?"
         git diff | podmentor run claude-code --tier 1 -
         podmentor run claude-code --subagent ID "now fix it"
+        podmentor run codex --tier 1 --egress pypi.org --egress files.pythonhosted.org "update the lock file"
     """
     if options["repo"] is not None and options["no_repo"]:
         raise click.UsageError("--repo and --no-repo exclude each other")
+    if options["egress"] and options["no_egress"]:
+        raise click.UsageError("--egress and --no-egress exclude each other")
     if options["as_json"] and options["quiet"]:
         raise click.UsageError("--json and --quiet exclude each other")
     context: CliContext = ctx.obj
@@ -96,6 +102,7 @@ def request_body(backend: str, query: str, repo: str | None, options: Mapping[st
         "repo": repo,
         "tier": None if options["tier"] is None else int(options["tier"]),
         "workspace": options["workspace"],
+        "egress": list(options["egress"]) or ([] if options["no_egress"] else None),
         "limits": limits or None,
     }
     return {name: value for name, value in body.items() if value is not None}

@@ -134,6 +134,8 @@ class StorageConfig(Model):
     runtime_dir: AbsolutePath | None = None
     retention_days: Annotated[float, BeforeValidator(_a_number), Field(gt=0)] = 30.0
     """What ``podmentor gc`` keeps: conversations and logs that were used within so many days."""
+    keep_free_bytes: Annotated[int, BeforeValidator(_a_number), Field(ge=0)] = 256 * 1024**2
+    """With less left on the disk of the state no run is taken; with less than a quarter of it, runs are ended."""
 
 
 class VaultConfig(Model):

@@ -7,9 +7,9 @@ import contextlib
 import logging
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
@@ -33,12 +33,13 @@ from orchestrator.egress.upstream import Limits, open_session
 from orchestrator.errors import InvalidRequestError, PodmentorError
 from orchestrator.tasks import TaskOwner
 
+Grant = TypeVar("Grant", GatewayGrant, EgressGrant)
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 1.8
 """Bound on the whole closing; what is not done by then ends with the process."""
 RECHECK_SECONDS: Final = 30.0
-"""Longest sleep before the wall clock is looked at again, since it may have been set or the machine suspended."""
+"""Longest sleep."""
 REPORTS_LINGER: Final = 3600.0
 """How long reports are kept for a service that does not come back."""
 HELLO_SECONDS: Final = 10.0
@@ -103,7 +104,7 @@ class RelayServer:
         """End grants at their time, and the process when there is nothing to do."""
         while not self._stop.is_set():
             self._changed.clear()
-            now = time.time()
+            now = time.monotonic()
             for run_id in {door.grant.run_id for door in self._doors() if door.grant.expires_at <= now}:
                 await self._revoke(run_id, expired_at=now)
             for proxy in self._proxies.values():
@@ -213,7 +214,7 @@ class RelayServer:
 
     async def _grant(self, grant: GatewayGrant) -> None:
         assert self._session is not None
-        _check_time(grant)
+        grant = by_own_clock(grant)
         async with self._lock:
             if (gateway := self._gateways.get(grant.run_id)) is not None:
                 await gateway.replace(grant)
@@ -225,7 +226,7 @@ class RelayServer:
         self._changed.set()
 
     async def _grant_egress(self, grant: EgressGrant) -> None:
-        _check_time(grant)
+        grant = by_own_clock(grant)
         async with self._lock:
             if (proxy := self._proxies.get(grant.run_id)) is not None:
                 await proxy.replace(grant)
@@ -257,9 +258,13 @@ class RelayServer:
         return gateway.traffic
 
 
-def _check_time(grant: GatewayGrant | EgressGrant) -> None:
-    if grant.expires_at <= time.time():
+def by_own_clock(grant: Grant) -> Grant:
+    """The grant with its end on the clock of this process (``time.monotonic``), which nobody sets: a run must not lose
+    its way out when the machine's time is put right.  Raises InvalidRequestError: it has expired."""
+    left = grant.expires_at - time.time()
+    if left <= 0:
         raise InvalidRequestError("the grant has expired already")
+    return replace(grant, expires_at=time.monotonic() + left)
 
 
 async def _send(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:

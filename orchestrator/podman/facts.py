@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from orchestrator.contract.seccomp import source_of
 from orchestrator.errors import RuntimeUnavailableError
 from orchestrator.podman.spec import HostFacts
 
 MIN_PODMAN: Final = (4, 3)
 """keep-id with uid= and gid= appeared there."""
-DEFAULT_SECCOMP: Final = "/usr/share/containers/seccomp.json"
 NPROC_KERNEL: Final = (5, 14)
 
 
@@ -37,7 +37,7 @@ def host_facts(info: Mapping[str, Any], *, oci_runtime: str | None, kernel: str)
 def seccomp_profile(info: Mapping[str, Any]) -> str:
     """Path of the profile that Podman uses by default."""
     security: Mapping[str, Any] = (info.get("host") or {}).get("security") or {}
-    return str(security.get("seccompProfilePath") or DEFAULT_SECCOMP)
+    return source_of(security.get("seccompProfilePath"))
 
 
 def _network_helper(host: Mapping[str, Any], version: tuple[int, ...]) -> Literal["slirp4netns", "pasta"]:

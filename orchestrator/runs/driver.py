@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,10 +16,11 @@ from typing import Any, Literal
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.runs import RunState
 from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSandbox
-from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxGoneError
-from orchestrator.events import Completed, Error, ErrorReason, Status, TerminalEvent
+from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxError, SandboxGoneError
+from orchestrator.events import Completed, Error, Status, TerminalEvent
 from orchestrator.runs import launch as launching
-from orchestrator.runs.advice import about_subscription
+from orchestrator.runs import space
+from orchestrator.runs.advice import advised
 from orchestrator.runs.clock import now
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
@@ -29,7 +31,7 @@ from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
 from orchestrator.runs.reviews import take_down
 from orchestrator.runs.state import advance, outcome_of
-from orchestrator.runs.store import StoredRun
+from orchestrator.runs.store import StoredRun, set_session
 from orchestrator.runs.ways import route_of
 from orchestrator.tasks import TaskOwner
 
@@ -44,12 +46,6 @@ DRAIN_SECONDS = 900.0
 TEARDOWN_SECONDS = 30.0
 
 INTERNAL = Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
-_REASONS: dict[str, ErrorReason] = {
-    "auth_required": "auth_required",
-    "secret_unreadable": "auth_required",
-    "vault_unavailable": "auth_required",
-    "image_missing": "image_missing",
-}
 
 
 class RunDriver:
@@ -67,8 +63,9 @@ class RunDriver:
         self._watch = LimitsWatch(run.record, self._decoder)
         self._pump = Pump(
             run_id=self._id, decoder=self._decoder, journal=deps.journal,
-            announced=run.record.state == "running", on_progress=self._progress,
+            announced=run.record.state == "running", on_progress=self._watch.progressed,
         )  # fmt: skip
+        self._space = space.Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._container_id = run.container_id
         self._exit: SandboxExit | None = None
 
@@ -90,12 +87,9 @@ class RunDriver:
             sandbox = await (self._adopt(adopt) if adopt is not None else self._launch())
             if sandbox is not None:
                 await self._supervise(sandbox)
-        except PodmentorError as error:
-            return Error(
-                reason=_REASONS.get(error.code, "sandbox_failed"),
-                message=error.message,
-                details={"code": error.code, **error.details},
-            )
+        except (PodmentorError, OSError) as error:
+            log.warning("run %s: %s", self._id, error)
+            return space.failure(error)
         except Exception:
             log.exception("run %s: a bug ended it", self._id)
             return INTERNAL
@@ -106,10 +100,12 @@ class RunDriver:
         at = now()
         told = self._run.record.started_at is not None  # an earlier service died while it was starting this run
         entries = [] if told else [Entry(at, "orchestrator", Status(phase="starting"))]
-        await self._pump.append(entries, {"state": advance(self._run.record.state, "admitted"), "started_at": at})
+        admitted = {"state": advance(self._run.record.state, "admitted"), "started_at": at}
+        await self._deps.journal.append(self._id, entries, admitted)
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
+        self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
         launch = launching.launch(self._run, self._deps, self._account, self.door)
         task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
@@ -126,6 +122,7 @@ class RunDriver:
         """Take up a sandbox that runs or has ended; its gateway is opened again in case the relay is new."""
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
+        self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
         if self._run.cancel_requested:
             self.cancel()
         if self._run.token_sha256 is not None:
@@ -199,12 +196,14 @@ class RunDriver:
         """Let the pump read the log to its end."""
         tail.finish()
         try:
-            await asyncio.wait_for(asyncio.shield(pump), DRAIN_SECONDS)
+            await asyncio.wait({pump}, timeout=DRAIN_SECONDS)
+            while not pump.done() and self._deps.journal.stalled:  # a full disk: its events must not be given up
+                await asyncio.wait({pump}, timeout=DRAIN_SECONDS)
+            if not pump.done():
+                raise SandboxError(f"the log of the run could not be read within {DRAIN_SECONDS:g} s")
+            pump.result()
         finally:
             self._deps.watcher.release(tail)
-
-    def _progress(self) -> None:
-        self._watch.progressed()
 
     async def _finish(self, failure: Error | None) -> None:
         """Remove what the run had, then write its last event."""
@@ -217,13 +216,15 @@ class RunDriver:
             entries, last = [], Entry(now(), "orchestrator", said or INTERNAL)
         if not isinstance(said, Completed) and (verdict := failure or self._verdict(said)) is not None:
             last = Entry(now(), "orchestrator", self._with_agents_word(verdict, last.event))
-        if self._account is not None and isinstance(last.event, Error) and self._id in await self._deps.homes.leases():
-            last = Entry(last.ts, last.source, about_subscription(last.event, self._account))
+        if self._account is not None and isinstance(last.event, Error):
+            last = last._replace(event=await advised(last.event, self._account, self._id, self._deps.homes))
         await self._teardown()
-        if self._pump.session_id is not None and self._pump.conversed:
-            await self._deps.store.set_session(self._run.record.subagent_id, self._pump.session_id)
         assert isinstance(last.event, Completed | Error)
-        await self._pump.append([*entries, last], self._columns(last.event))
+        await self._pump.append([*entries, last], self._columns(last.event), also=self._keep_session)
+
+    def _keep_session(self, connection: sqlite3.Connection) -> None:
+        if self._pump.session_id is not None and self._pump.conversed:
+            set_session(connection, self._run.record.subagent_id, self._pump.session_id)
 
     def _verdict(self, said: TerminalEvent | None) -> Error | None:
         """Why the run ended, when that is ours to say and not the CLI's."""

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from orchestrator.contract.runs import RunState
-from orchestrator.errors import NotFoundError
+from orchestrator.errors import NotFoundError, StorageError
 from orchestrator.events import AgentEvent, EventRecord, Source
 from orchestrator.runs.database import Database
+from orchestrator.sqlite_file import DamagedError
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
+"""Seconds between two tries to write to a full disk."""
 PAGE_EVENTS = 500
 PAGE_BYTES = 4 * 1024 * 1024
 
@@ -56,6 +61,42 @@ class Journal:
         self._database = database
         self._signals: dict[str, asyncio.Event] = {}
         self._closed = False
+        self._stalled = 0
+
+    @property
+    def stalled(self) -> bool:
+        """Whether something waits for the disk to take it."""
+        return self._stalled > 0
+
+    async def insist(
+        self,
+        run_id: str,
+        entries: Sequence[Entry],
+        update: Mapping[str, object] | None = None,
+        *,
+        also: Callable[[sqlite3.Connection], object] | None = None,
+    ) -> None:
+        """``append``, tried again for as long as the disk is full or the database locked.
+
+        Raises DamagedError: that will not pass.
+        """
+        pause, tries = FIRST_PAUSE, 0
+        try:
+            while True:
+                try:
+                    await self.append(run_id, entries, update, also=also)
+                except DamagedError:
+                    raise
+                except StorageError as error:
+                    self._stalled += not tries
+                    tries += 1
+                    log.warning("run %s: %s; trying again in %.1f s", run_id, error.message, pause)
+                    await asyncio.sleep(pause)
+                    pause = min(LONGEST_PAUSE, pause * 2)
+                else:
+                    return
+        finally:
+            self._stalled -= tries > 0
 
     async def append(
         self,
@@ -64,10 +105,12 @@ class Journal:
         update: Mapping[str, object] | None = None,
         *,
         when: RunState | None = None,
+        also: Callable[[sqlite3.Connection], object] | None = None,
     ) -> None:
         """Number and store ``entries`` and change columns of the run with them, all or nothing.
 
-        ``when``: only if the run is in this state.  A finished run takes no more events, whoever brings them.
+        ``when``: only if the run is in this state.  ``also``: what changes with it.  A finished run takes no more
+        events, whoever brings them; the end of a run is on the disk when this returns.
         """
 
         def work(connection: sqlite3.Connection) -> None:
@@ -90,8 +133,10 @@ class Journal:
             columns = {"last_seq": last, **(update or {})}
             assignments = ", ".join(f"{name} = ?" for name in columns)
             connection.execute(f"UPDATE runs SET {assignments} WHERE run_id = ?", (*columns.values(), run_id))  # noqa: S608 -- column names are ours
+            if also is not None:
+                also(connection)
 
-        await self._database.call(work)
+        await self._database.call(work, durable=update is not None and update.get("state") == "finished")
         self.signal(run_id)
 
     async def agent_events(self, run_id: str) -> int:

@@ -26,8 +26,9 @@ from orchestrator.contract.types import Credentials, ResourceLimits
 from orchestrator.errors import ConflictError
 from orchestrator.runs.clock import GRACE_SECONDS, seconds_since
 from orchestrator.runs.deps import Deps
-from orchestrator.runs.egress import apply_egress_policy
+from orchestrator.runs.egress import apply_egress_policy, settle_egress
 from orchestrator.runs.egress_door import EgressDoor
+from orchestrator.runs.journal import to_json
 from orchestrator.runs.recap import RECAP_RUNS, with_recap
 from orchestrator.runs.store import StoredRun
 from orchestrator.runs.ways import route_of
@@ -73,12 +74,15 @@ async def launch(run: StoredRun, deps: Deps, account: HomeKey | None, door: Egre
     )  # fmt: skip
     if route is not None:
         await grant(run, deps, route, credential.api_key, token_sha256)
+    egress = settle_egress(deps.config, adapter, record.egress, subscription=subscription)
+    if egress is not None and egress != record.egress:
+        await deps.store.update_run(record.run_id, egress=to_json(egress))
     await door.open()
     limits = record.limits
     spec = SandboxSpec(
         sandbox_id=sandbox_id, run_id=record.run_id, instance=deps.instance, backend=record.backend,
         image_id=image.image_id, argv=argv_of(run, prompt, adapter, deps, gateway=gateway),
-        env=apply_egress_policy(record.egress, env_of(adapter, credential, token, gateway=gateway)),
+        env=apply_egress_policy(egress, env_of(adapter, credential, token, gateway=gateway)),
         tier=record.tier, workspace=prepared.mount, home=credential.home or prepared.home, control_dir=control_dir,
         log_path=log_path, memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
         pids_max=limits.pids_max, cpus=limits.cpus,
@@ -156,3 +160,8 @@ def make_log(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.open("wb").close()
     path.chmod(0o600)
+
+
+def has_output(log: Path) -> bool:
+    """Whether a container has written to its log."""
+    return log.exists() and log.stat().st_size > 0

@@ -1,8 +1,12 @@
-"""Follows the logs that conmon writes, woken by inotify: no polling, one descriptor for all runs."""
+"""Follows the logs that conmon writes, woken by inotify: no polling, one descriptor for all runs.
+
+Where the kernel gives no more watches (a user's editor has them all) a log is looked at every now and then.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +17,15 @@ from typing import Self
 
 from asyncinotify import Inotify, Mask, Watch
 
+from orchestrator.errors import StorageError
 from orchestrator.tasks import TaskOwner
+
+log = logging.getLogger(__name__)
 
 CHUNK = 64 * 1024
 """Bytes per read: small enough that parsing one chunk does not hold up the other runs."""
+LOOK_SECONDS = 0.2
+"""Between two looks at a log that cannot be watched."""
 
 
 class LogTail:
@@ -28,6 +37,8 @@ class LogTail:
         self._executor = executor
         self._written = asyncio.Event()
         self._complete = False
+        self.watched = True
+        """Whether somebody will call ``wake``."""
 
     def wake(self) -> None:
         """The file has grown (or may have)."""
@@ -39,25 +50,42 @@ class LogTail:
         self._written.set()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes of the log as they come, until ``finish`` was called and the end is reached."""
+        """The bytes of the log as they come, until ``finish`` was called and the end is reached.
+
+        Raises StorageError when the log is not there or was made shorter: its events would be wrong from there on.
+        """
         loop = asyncio.get_running_loop()
-        descriptor = await loop.run_in_executor(
-            self._executor, lambda: os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        )
+        try:
+            descriptor = await loop.run_in_executor(
+                self._executor, lambda: os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            )
+        except OSError as error:
+            raise StorageError(f"the log {self.path} cannot be read: {error.strerror}") from error
         try:
             while True:
                 self._written.clear()
                 complete = self._complete
-                chunk = await loop.run_in_executor(self._executor, os.pread, descriptor, CHUNK, self._offset)
+                chunk = await loop.run_in_executor(self._executor, self._read, descriptor)
                 if chunk:
                     self._offset += len(chunk)
                     yield chunk
                 elif complete:
                     return
                 else:
-                    await self._written.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(None if self.watched else LOOK_SECONDS):
+                            await self._written.wait()
         finally:
             os.close(descriptor)
+
+    def _read(self, descriptor: int) -> bytes:
+        try:
+            chunk = os.pread(descriptor, CHUNK, self._offset)
+            if not chunk and os.fstat(descriptor).st_size < self._offset:
+                raise StorageError(f"the log {self.path} was made shorter by somebody while it was read")
+        except OSError as error:
+            raise StorageError(f"the log {self.path} cannot be read: {error.strerror}") from error
+        return chunk
 
 
 class LogWatcher:
@@ -92,8 +120,11 @@ class LogWatcher:
     def tail(self, path: Path, *, offset: int = 0) -> LogTail:
         """Follow ``path`` (it must exist) from ``offset``; give it back with ``release``."""
         tail = LogTail(path, offset, self._executor)
-        watch = self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)
-        self._tails[watch] = tail
+        try:
+            self._tails[self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)] = tail
+        except OSError as error:
+            log.warning("%s cannot be watched, so it is looked at every %.1f s: %s", path, LOOK_SECONDS, error)
+            tail.watched = False
         return tail
 
     def release(self, tail: LogTail) -> None:

@@ -7,21 +7,15 @@ of a re-read log are the first N in the journal.
 from __future__ import annotations
 
 import asyncio
-import logging
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator.errors import StorageError
 from orchestrator.events import MessageDelta, SessionStarted, Status, ToolUse
 from orchestrator.runs.clock import now
 from orchestrator.runs.decode import LogDecoder, Stamped
 from orchestrator.runs.journal import Entry, Journal
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.state import advance
-
-log = logging.getLogger(__name__)
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
-"""Seconds between two tries to write to a full disk."""
 
 
 class Pump:
@@ -59,21 +53,25 @@ class Pump:
             self._on_progress()
 
     def closing(self, exit_code: int | None) -> list[Entry]:
-        """The last entries; the terminal one is the last.  Nothing is appended here."""
-        return self._fresh(self._decoder.close(exit_code))
+        """The last entries; the terminal one is the last.  Nothing is appended here.
 
-    async def append(self, entries: Sequence[Entry], update: Mapping[str, object] | None = None) -> None:
+        The terminal one is never in the journal already.  When the journal has more than the log gives (somebody cut
+        the log; the machine went down before it was on the disk), it is all that there is.
+        """
+        *told, last = self._decoder.close(exit_code)
+        fresh = self._fresh(told)
+        self._skip = 0
+        return [*fresh, *self._fresh([last])]
+
+    async def append(
+        self,
+        entries: Sequence[Entry],
+        update: Mapping[str, object] | None = None,
+        *,
+        also: Callable[[sqlite3.Connection], object] | None = None,
+    ) -> None:
         """Append, and try again for as long as it takes when the disk is full: the log still has everything."""
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                await self._journal.append(self._run_id, entries, update)
-            except StorageError as error:
-                log.warning("run %s: %s; trying again in %.1f s", self._run_id, error.message, pause)
-                await asyncio.sleep(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
-            else:
-                return
+        await self._journal.insist(self._run_id, entries, update, also=also)
 
     def _fresh(self, stamped: list[Stamped]) -> list[Entry]:
         for _, event in stamped:

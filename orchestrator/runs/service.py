@@ -13,18 +13,27 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.adapter import BackendInfo, BaseAdapter
 from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
 from orchestrator.contract.types import AuthStatus
-from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError, UnknownBackendError
+from orchestrator.errors import (
+    AuthRequiredError,
+    ConflictError,
+    ForbiddenError,
+    ImageMissingError,
+    InvalidRequestError,
+    NotFoundError,
+    UnknownBackendError,
+)
 from orchestrator.events import EventRecord, Status
+from orchestrator.runs.aside import PLACEHOLDER, Aside
 from orchestrator.runs.backends import describe
 from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.egress import added_rule, resolve_egress
 from orchestrator.runs.journal import Entry
+from orchestrator.runs.launch import env_of
 from orchestrator.runs.limits import resolve_limits
-from orchestrator.runs.probe import Prober
 from orchestrator.runs.reviews import Reviewing
 from orchestrator.runs.store import NewRun, StoredRun
 from orchestrator.runs.supervisor import Supervisor
@@ -40,14 +49,12 @@ class Runs(Reviewing):
     def __init__(self, deps: Deps, supervisor: Supervisor) -> None:
         super().__init__(deps)
         self._supervisor = supervisor
-        self._prober = Prober(deps)
+        self._aside = Aside.of(deps.config, deps.paths, deps.runtime, deps.instance)
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run."""
-        self._supervisor.check_accepting()
-        if request.backend not in self._deps.adapters:
-            known = ", ".join(sorted(self._deps.adapters)) or "none"
-            raise UnknownBackendError(f"there is no backend {request.backend!r}; enabled: {known}")
+        await self._supervisor.check_accepting()
+        self._adapter(request.backend)
         new = await self._new_run(request)
         stored = await self._deps.store.insert_run(new)
         if stored.record.run_id == new.run_id:
@@ -203,8 +210,31 @@ class Runs(Reviewing):
         ]
 
     async def probe(self, backend: str, *, user_id: str) -> AuthStatus:
-        """Ask the CLI itself."""
-        return await self._prober.probe(backend, user_id=user_id)
+        """Ask the CLI itself; where it has no answer, look at what it would be given."""
+        adapter = self._adapter(backend)
+        if adapter.transport == "subprocess":
+            try:
+                await self._deps.runtime.image(adapter.image or adapter.name)
+            except ImageMissingError as error:
+                return AuthStatus(installed=False, authenticated=False, error=error.message)
+        try:
+            credential = await self._deps.credentials.resolve(user_id=user_id, backend=backend)
+        except AuthRequiredError as error:
+            return AuthStatus(installed=True, authenticated=False, error=error.message)
+        status = await self._aside.ask(adapter, credential) if adapter.transport == "subprocess" else None
+        if status is not None and (credential.api_key is None or status.authenticated or not status.installed):
+            return status
+        # Some CLIs tell of their stored logins only; with a key it is the environment that counts.
+        env = env_of(adapter, credential, PLACEHOLDER, gateway=credential.api_key is not None)
+        if credential.home is not None:
+            env["HOME"] = str(credential.home)  # the adapter looks from here, not from inside
+        return await adapter.probe_auth(env)
+
+    def _adapter(self, backend: str) -> BaseAdapter:
+        if (adapter := self._deps.adapters.get(backend)) is not None:
+            return adapter
+        known = ", ".join(sorted(self._deps.adapters)) or "none"
+        raise UnknownBackendError(f"there is no backend {backend!r}; enabled: {known}")
 
     def readiness(self) -> Mapping[str, Any]:
         """Whether runs are taken, and how many there are."""

@@ -123,7 +123,7 @@ class Store:
             )  # fmt: skip
             return new.run_id
 
-        return await self.run(await self._database.call(work))
+        return await self.run(await self._database.call(work, durable=True))
 
     async def run(self, run_id: str) -> StoredRun:
         """One run.  Raises NotFoundError."""
@@ -205,15 +205,6 @@ class Store:
             )
         )
 
-    async def set_session(self, subagent_id: str, backend_session_id: str | None) -> None:
-        """The CLI's session that the next run of this subagent resumes."""
-        await self._database.call(
-            lambda connection: connection.execute(
-                "UPDATE subagents SET backend_session_id = ?, last_used_at = ? WHERE subagent_id = ?",
-                (backend_session_id, now(), subagent_id),
-            )
-        )
-
     async def subagents(self, *, user_id: str | None, subagent_id: str | None = None) -> list[SubagentRecord]:
         """Conversations, newest first."""
 
@@ -250,6 +241,14 @@ class Store:
         await self._database.call(
             lambda connection: connection.execute("DELETE FROM subagents WHERE subagent_id = ?", (subagent_id,))
         )
+
+
+def set_session(connection: sqlite3.Connection, subagent_id: str, backend_session_id: str) -> None:
+    """The CLI's session that the next run of this subagent resumes."""
+    connection.execute(
+        "UPDATE subagents SET backend_session_id = ?, last_used_at = ? WHERE subagent_id = ?",
+        (backend_session_id, now(), subagent_id),
+    )
 
 
 def _text(path: Path | None) -> str | None:

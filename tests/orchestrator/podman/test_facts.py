@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.contract.seccomp import DEFAULT_SECCOMP
 from orchestrator.errors import RuntimeUnavailableError
-from orchestrator.podman.facts import DEFAULT_SECCOMP, host_facts, seccomp_profile, version_tuple
+from orchestrator.podman.facts import host_facts, seccomp_profile, version_tuple
 from orchestrator.podman.spec import HostFacts
 from tests.fakes.libpod import INFO
 
