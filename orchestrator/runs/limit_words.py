@@ -58,9 +58,14 @@ def _rounded(size: float) -> str:
 def _sentence(reason: ErrorReason, allowed: float, used: float) -> str:
     match reason:
         case "memory_exceeded":
+            wanted = (  # the kernel lets nobody get over a cgroup's limit
+                f"used {size_words(used, allowed)} of memory, over the limit of"
+                if used > allowed
+                else "wanted more memory than their limit of"
+            )
             return (
-                f"The agent's processes used {size_words(used, allowed)} of memory, over the limit of "
-                f"{size_words(allowed)}; give it less at once to do, or allow more with `limits.memory_max_bytes`."
+                f"The agent's processes {wanted} {size_words(allowed)}; give it less at once to do, or allow more "
+                "with `limits.memory_max_bytes`."
             )
         case "disk_exceeded":
             return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,16 @@ from typing import Any, Literal, TypeAlias
 from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.events import Error, ErrorReason, Status
+from orchestrator.runs.cgroup import NEAR, CgroupMemory
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.disk_guard import DiskGuard
-from orchestrator.runs.limit_words import WARN_AT, exceeded, warning
+from orchestrator.runs.limit_words import WARN_AT, exceeded, measures, size_words, warning
 from orchestrator.runs.memory import MemoryMeter, ProcessTable, watch_memory
 from orchestrator.runs.pump import Pump
+from orchestrator.tasks import TaskOwner
 
+log = logging.getLogger(__name__)
 LINGER_SECONDS = 5.0
 """What a CLI has to exit after it has printed its result."""
 LOG_SECONDS = 0.1
@@ -43,6 +47,7 @@ class LimitsWatch:
         self._tell = tell
         self.warned: set[str] = set()
         self._meter: MemoryMeter | None = None
+        self._kernel: CgroupMemory | None = None
         self._answered_at: float | None = None
         self._has_output = False
         self._by_cgroup = False
@@ -138,14 +143,33 @@ class LimitsWatch:
         """Measure memory until the sandbox has ended; enforce the limit where the cgroup does not."""
         self._by_cgroup = by_cgroup
         allowed = self._record.limits.memory_max_bytes
+        kernel = TaskOwner("cgroup")
         with await MemoryMeter.of(sandbox.init_pid, table) as self._meter:
-            await watch_memory(
-                self._meter,
-                limit_bytes=sys.maxsize if by_cgroup else allowed,
-                on_excess=self._memory_excess,
-                warn_bytes=int(allowed * WARN_AT),
-                on_warning=lambda used: self.warn("memory_max_bytes", used),
-            )
+            if by_cgroup:
+                kernel.spawn(self._kernel_kills(sandbox.init_pid), name="kills")
+            try:
+                await watch_memory(
+                    self._meter,
+                    limit_bytes=sys.maxsize if by_cgroup else allowed,
+                    on_excess=self._memory_excess,
+                    warn_bytes=int(allowed * WARN_AT),
+                    on_warning=lambda used: self.warn("memory_max_bytes", used),
+                )
+            finally:
+                await kernel.aclose()
+
+    async def _kernel_kills(self, init_pid: int) -> None:
+        """End the run when the kernel has killed any process of it, as the watchdog would: the CLI itself may go on."""
+        limit = self._record.limits.memory_max_bytes
+        self._kernel = await asyncio.to_thread(CgroupMemory.of, init_pid)
+        if self._kernel is None:
+            return  # it has ended already
+        try:
+            await self._kernel.killed(limit)
+        except OSError as error:
+            log.warning("the cgroup of process %d cannot be watched: %s", init_pid, error)
+            return
+        self._decide(self._killed_by_kernel())
 
     async def _memory_excess(self, used: int) -> None:
         limit = self._record.limits.memory_max_bytes
@@ -175,16 +199,35 @@ class LimitsWatch:
             await asyncio.sleep(LOG_SECONDS)
 
     def out_of_memory(self, ended: SandboxExit) -> Error | None:
-        """The error for a sandbox that the kernel ended at its cgroup's limit; None when it did not.
+        """The error for a sandbox that the kernel ended for want of memory; None when it did not.
 
-        Podman 4.3 does not always notice (its conmon reads the counter too late): there, a SIGKILL that nobody here
-        sent, with memory used up to the limit, is the evidence.
+        Where neither Podman nor the cgroup could be asked in time, a SIGKILL that nobody here sent, with memory used up
+        to the limit, is the evidence.
         """
-        limit = self._record.limits.memory_max_bytes
-        peak = self.usage().get("peak_memory_bytes", 0)
-        if not ended.oom_killed and not (self._by_cgroup and ended.exit_code == 137 and peak >= 0.9 * limit):
-            return None
-        return exceeded("memory_exceeded", limit, peak, enforcement="cgroup")
+        if ended.oom_killed or (
+            self._by_cgroup
+            and ended.exit_code == 137
+            and (self._used() >= NEAR * self._record.limits.memory_max_bytes or (self._kernel and self._kernel.kills))
+        ):
+            return self._killed_by_kernel()
+        return None
+
+    def _killed_by_kernel(self) -> Error:
+        limit, used = self._record.limits.memory_max_bytes, self._used()
+        if self._kernel is None or self._kernel.near(limit) or not self._kernel.kills:
+            return exceeded("memory_exceeded", limit, used, enforcement="cgroup")
+        message = (
+            f"The kernel ended the agent for want of memory on the machine, or of all that podmentor may use: it had "
+            f"used {size_words(used, limit)} of the {size_words(limit)} that are allowed."
+        )
+        details = {**measures("memory_max_bytes", limit, used), "enforcement": "cgroup"}
+        return Error(reason="memory_exceeded", message=message, details=details)
+
+    def _used(self) -> int:
+        """The most memory that was seen in use, in bytes, by either measure."""
+        return max(
+            0 if self._meter is None else self._meter.peak_bytes, 0 if self._kernel is None else self._kernel.peak_bytes
+        )
 
     def usage(self) -> dict[str, Any]:
         """What was measured: bytes, seconds, processes."""
@@ -193,7 +236,7 @@ class LimitsWatch:
             used["duration_seconds"] = round(seconds_since(self._record.started_at), 3)
         if self._meter is not None:
             used |= {
-                "peak_memory_bytes": self._meter.peak_bytes,
+                "peak_memory_bytes": self._used() if self._kernel and self._kernel.kills else self._meter.peak_bytes,
                 "peak_pids": self._meter.peak_pids,
                 "cpu_seconds": round(self._meter.cpu_seconds, 2),
             }

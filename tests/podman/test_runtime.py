@@ -511,9 +511,9 @@ async def test_processes_are_limited(runtime: PodmanRuntime, make_spec: MakeSpec
     assert b"fork" in output(spec, "stderr").lower()
 
 
+@pytest.mark.delegation
 async def test_the_memory_limit_where_there_is_a_controller(runtime: PodmanRuntime, make_spec: MakeSpec) -> None:
-    if not runtime.memory_by_cgroup:
-        pytest.skip("no memory controller is delegated to this user")
+    assert runtime.memory_by_cgroup
     spec = make_spec(
         "x=$(dd if=/dev/zero bs=1M count=300 | cat -v); echo all", memory_max_bytes=64 * 1024**2, memory_by_cgroup=True
     )
