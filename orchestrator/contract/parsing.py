@@ -21,15 +21,24 @@ TEXT_IN_DETAILS = 20_000
 RAW_KEEP = 2000
 """Characters of a line that is shown as unparsed."""
 
+DEPTH_MAX = 200
+"""Objects and lists within one another.  What is deeper could not be passed on: writing it, here or at a client, ends
+at a limit of recursion that nobody can foresee."""
+UNREADABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading a line of an unforeseen form may raise: it is not understood."""
+
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def decode(text: str) -> Any:
     """The value of a line of JSON, such that it can be written as JSON in UTF-8 again.
 
-    Numbers that JSON cannot hold (NaN, infinities) raise ValueError; half of a surrogate pair becomes U+FFFD.
+    Numbers that JSON cannot hold (NaN, infinities) and more than ``DEPTH_MAX`` levels raise ValueError; half of a
+    surrogate pair becomes U+FFFD.
     """
     value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    if text.count("{") + text.count("[") > DEPTH_MAX:
+        _check_depth(value)
     return _whole_pairs(value) if _LONE_SURROGATE.search(text) else value
 
 
@@ -58,6 +67,20 @@ def _finite(digits: str) -> float:
     return value
 
 
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise ValueError("nested too deeply")
+
+
 def _whole_pairs(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -75,6 +98,8 @@ class JsonLinesParser(ABC):
         self._framer = LineFramer()
         self._line_no = 0
         self._ended = False
+        self.ignored_lines = 0
+        """Lines behind the one that ended the run: they change nothing any more, but somebody should know."""
 
     def feed(self, data: bytes) -> list[AgentEvent]:
         """Take the next bytes of stdout."""
@@ -94,7 +119,7 @@ class JsonLinesParser(ABC):
 
     @abstractmethod
     def on_object(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
-        """Events of one line.  KeyError, TypeError, ValueError, AttributeError and IndexError mean: not understood."""
+        """Events of one line.  An error of those in ``UNREADABLE`` means: not understood."""
 
     @abstractmethod
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
@@ -102,13 +127,16 @@ class JsonLinesParser(ABC):
 
     def _read(self, line: bytes) -> list[AgentEvent]:
         self._line_no += 1
-        if self._ended or not line.strip():
+        if not line.strip():
+            return []
+        if self._ended:
+            self.ignored_lines += 1
             return []
         text = line.decode("utf-8", "replace")
         try:
             obj = decode(text)
             events = self.on_object(obj) if isinstance(obj, dict) else [self._unparsed(text)]
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
+        except UNREADABLE:
             events = [self._unparsed(text)]
         return self._until_terminal(events)
 

@@ -5,6 +5,8 @@ import contextlib
 import logging
 import os
 import signal
+import socket as sockets
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -30,6 +32,19 @@ def mounts_mention(pid: int, text: str) -> bool:
         return text in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace")
     except OSError:
         return False
+
+
+def listening_pid(socket: Path) -> int:
+    """The process that listens at a Unix socket; 0 when there is none."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
+        probe.settimeout(2.0)
+        try:
+            probe.connect(str(socket))
+            credentials = probe.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, struct.calcsize("3i"))
+        except OSError:
+            return 0
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid
 
 
 class HeldProcess:
@@ -103,10 +118,10 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def end(process: HeldProcess) -> bool:
-    """TERM, 5 s, KILL, 5 s.  Whether it has ended."""
+async def end(process: HeldProcess, *, term_seconds: float | None = None) -> bool:
+    """TERM, 5 s (or ``term_seconds``), KILL, 5 s.  Whether it has ended."""
     process.send(signal.SIGTERM)
-    if await process.ended_within(TERM_SECONDS):
+    if await process.ended_within(TERM_SECONDS if term_seconds is None else term_seconds):
         return True
     process.send(signal.SIGKILL)
     return await process.ended_within(KILL_SECONDS)

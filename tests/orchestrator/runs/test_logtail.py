@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+from asyncinotify import Inotify
+
+from orchestrator.runs import logtail
 from orchestrator.runs.logtail import CHUNK, LogWatcher
 
 
@@ -60,3 +64,33 @@ async def test_a_deleted_file_can_be_released(tmp_path: Path) -> None:
         path.unlink()
         watcher.release(tail)
         watcher.release(tail)
+
+
+@pytest.mark.parametrize("lacking", ["descriptors", "watches"])
+async def test_without_inotify_logs_are_looked_at_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lacking: str
+) -> None:
+    """Agents in containers use up the same allowance as the service does."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    if lacking == "descriptors":
+        monkeypatch.setattr(logtail, "Inotify", refuse)
+    else:
+        monkeypatch.setattr(Inotify, "add_watch", refuse)
+    monkeypatch.setattr(logtail, "POLL_SECONDS", 0.01)
+    path = tmp_path / "log"
+    for _ in range(2):
+        path.write_bytes(b"")
+        async with LogWatcher() as watcher:
+            tail = watcher.tail(path)
+            chunks = tail.chunks()
+            pending = asyncio.ensure_future(anext(chunks))
+            with path.open("ab") as log:
+                log.write(b"later")
+            assert await asyncio.wait_for(pending, 10) == b"later"
+            tail.finish()
+            assert [chunk async for chunk in chunks] == []
+            watcher.release(tail)
+    assert "polled" in caplog.text

@@ -16,6 +16,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.events import Error
 from orchestrator.runs import launch
 from orchestrator.runs.accounts import Accounts
+from orchestrator.runs.disk_guard import DiskGuard
 from orchestrator.runs.egress_door import EgressDoor
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.runtime import Box
@@ -69,7 +70,7 @@ def accounts_of(service: Service) -> Accounts:
         raise AssertionError
 
     return Accounts(config=service.world.config, adapters=service.deps.adapters, homes=service.deps.homes,
-                    runs=service.runs, prober=nobody)  # fmt: skip
+                    runs=service.runs, prober=nobody, audit=service.world.audit)  # fmt: skip
 
 
 async def failed(service: Service, run: RunRecord) -> dict[str, Any]:
@@ -363,8 +364,9 @@ async def test_a_run_never_uses_an_account_that_it_did_not_wait_for(world: World
         run = await service.submit()
         box = await service.box()
         stored = await service.deps.store.run(run.run_id)
+        door, disk = EgressDoor(run.run_id, service.deps), DiskGuard(stored, service.deps)
         with pytest.raises(ConflictError, match="while this run was starting"):
-            await launch.launch(stored, service.deps, None, EgressDoor(run.run_id, service.deps))
+            await launch.launch(stored, service.deps, None, door, disk)
         answer(box)
         await service.finished(run.run_id)
 
