@@ -114,9 +114,9 @@ class RunDriver:
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
-        self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
         if self._watch.stop.is_set():  # cancelled while it was between the line and here
             return None
+        self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
         launch = launching.launch(self._run, self._deps, self._account, self.door, self._disk)
         task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -273,6 +274,9 @@ async def test_a_lease_lives_through_a_crash_with_its_run_and_ends_with_it(world
         assert (await service.runs.get(second.run_id, user_id=USER)).state == "queued"
         assert len(world.runtime.created) == 1
         (home / FILE).write_text('{"tok')  # the CLI is killed in the middle of writing
+        async with asyncio.timeout(10):
+            while first.run_id not in world.relay.grants:  # noqa: ASYNC110  # a task beside the run's grants again
+                await asyncio.sleep(0)
         box.exit(137)
         await service.finished(first.run_id)
         assert [(grant.run_id, grant.api_key) for grant in world.relay.history] == [(first.run_id, None)] * 2
