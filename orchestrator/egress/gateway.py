@@ -20,6 +20,7 @@ from yarl import URL
 
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.egress.gateway_policy import HOP_BY_HOP, Forward, Local, Refuse, decide
+from orchestrator.egress.pace import Pace, Paced
 from orchestrator.egress.protocol import Traffic
 from orchestrator.egress.scrub import Scrubber, clean_response_headers
 from orchestrator.egress.sockets import Listener, listen
@@ -48,6 +49,7 @@ class RunGateway:
         self.traffic = Traffic()
         self._session = session
         self._limits = limits
+        self._pace = Pace()
         self._handlers: set[asyncio.Task[object]] = set()
         self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
@@ -94,7 +96,7 @@ class RunGateway:
     def _connection(self) -> asyncio.Protocol:
         if len(self._web.connections) >= self._limits.connections:
             return Busy()
-        return self._web()
+        return Paced(self._web(), self._pace)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()

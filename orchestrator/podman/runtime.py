@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal as signals
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -106,7 +107,8 @@ class PodmanRuntime(Runtime):
         info = object_body(reply, "info")
         host = facts.host_facts(info, oci_runtime=self._oci_runtime, kernel=os.uname().release)
         profile = await asyncio.to_thread(write_profile, facts.seccomp_profile(info), self._dir)
-        self._host = replace(host, seccomp_profile=profile)
+        _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._host = replace(host, seccomp_profile=profile, open_files=None if files < 0 else files)
         if self._config.require_cgroup_limits and (lacking := {"memory", "pids"} - self._host.controllers):
             raise RuntimeUnavailableError(
                 f"podman.require_cgroup_limits is set, but containers cannot be limited by cgroup here (without: "

@@ -1,8 +1,13 @@
-"""Follows the logs that conmon writes, woken by inotify: no polling, one descriptor for all runs."""
+"""Follows the logs that conmon writes, woken by inotify: no polling, one descriptor for all runs.
+
+The kernel has so many watches for each user, all containers of this service together, and an agent can take them all:
+then logs are looked at again and again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +20,10 @@ from asyncinotify import Inotify, Mask, Watch
 
 from orchestrator.tasks import TaskOwner
 
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.25
+"""How often a log is looked at for which there is no watch."""
 CHUNK = 64 * 1024
 """Bytes per read: small enough that parsing one chunk does not hold up the other runs."""
 
@@ -65,24 +74,27 @@ class LogWatcher:
 
     def __init__(self) -> None:
         self._tasks = TaskOwner("logs")
-        self._inotify = Inotify()
+        self._inotify = _inotify()
         self._tails: dict[Watch, LogTail] = {}
+        self._polled: dict[LogTail, asyncio.Task[None]] = {}
         self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log")
 
     async def __aenter__(self) -> Self:
-        self._inotify.__enter__()
-        self._tasks.spawn(self._dispatch(), name="inotify")
+        if self._inotify is not None:
+            self._inotify.__enter__()
+            self._tasks.spawn(self._dispatch(self._inotify), name="inotify")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._tasks.aclose()
-        self._inotify.__exit__(kind, error, trace)
+        if self._inotify is not None:
+            self._inotify.__exit__(kind, error, trace)
         self._executor.shutdown(wait=False)
 
-    async def _dispatch(self) -> None:
-        async for event in self._inotify:
+    async def _dispatch(self, inotify: Inotify) -> None:
+        async for event in inotify:
             if event.mask & Mask.Q_OVERFLOW:
                 for tail in self._tails.values():
                     tail.wake()
@@ -92,14 +104,36 @@ class LogWatcher:
     def tail(self, path: Path, *, offset: int = 0) -> LogTail:
         """Follow ``path`` (it must exist) from ``offset``; give it back with ``release``."""
         tail = LogTail(path, offset, self._executor)
-        watch = self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)
-        self._tails[watch] = tail
+        try:
+            if self._inotify is not None:
+                self._tails[self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)] = tail
+                return tail
+        except OSError as error:
+            log.warning("a log is polled, there is no watch to be had: %s", error)
+        self._polled[tail] = self._tasks.spawn(_poll(tail), name="poll")
         return tail
 
     def release(self, tail: LogTail) -> None:
         """Stop watching for this tail."""
+        if (task := self._polled.pop(tail, None)) is not None:
+            task.cancel()
         for watch, known in list(self._tails.items()):
             if known is tail:
                 del self._tails[watch]
                 with suppress(OSError):  # the kernel dropped it with the file
-                    self._inotify.rm_watch(watch)
+                    if self._inotify is not None:
+                        self._inotify.rm_watch(watch)
+
+
+def _inotify() -> Inotify | None:
+    try:
+        return Inotify()
+    except OSError as error:
+        log.warning("all logs are polled, there is no inotify to be had: %s", error)
+        return None
+
+
+async def _poll(tail: LogTail) -> None:
+    while True:
+        tail.wake()
+        await asyncio.sleep(POLL_SECONDS)

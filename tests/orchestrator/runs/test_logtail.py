@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
+import pytest
+from asyncinotify import Inotify
+
+from orchestrator.runs import logtail
 from orchestrator.runs.logtail import CHUNK, LogWatcher
 
 
@@ -60,3 +65,32 @@ async def test_a_deleted_file_can_be_released(tmp_path: Path) -> None:
         path.unlink()
         watcher.release(tail)
         watcher.release(tail)
+
+
+@pytest.mark.parametrize("lacking", ["instances", "watches"])
+async def test_a_log_is_followed_without_a_watch_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent may have taken all that there are."""
+
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE if lacking == "instances" else errno.ENOSPC, "none left")
+
+    if lacking == "instances":
+        monkeypatch.setattr(logtail, "Inotify", none_left)
+    else:
+        monkeypatch.setattr(Inotify, "add_watch", none_left)
+    monkeypatch.setattr(logtail, "POLL_SECONDS", 0.01)
+    path = tmp_path / "log"
+    path.write_bytes(b"")
+    async with LogWatcher() as watcher:
+        tail = watcher.tail(path)
+        chunks = tail.chunks()
+        pending = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0)
+        path.write_bytes(b"later")
+        assert await asyncio.wait_for(pending, 10) == b"later"
+        tail.finish()
+        assert [chunk async for chunk in chunks] == []
+        watcher.release(tail)
+    assert "polled" in caplog.text
