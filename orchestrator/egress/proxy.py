@@ -17,7 +17,7 @@ from typing import Final
 from orchestrator.config.hosts import Address, as_address
 from orchestrator.contract.egress import EgressGrant, EgressReport
 from orchestrator.egress.answers import AnswerFilter, answer
-from orchestrator.egress.dial import connect
+from orchestrator.egress.dial import connect, is_own
 from orchestrator.egress.heads import WireError
 from orchestrator.egress.pace import Pace, Paced
 from orchestrator.egress.policy import Allow, Deny, Rules, unmapped
@@ -187,7 +187,10 @@ class RunProxy:
         else:
             async with self._lookups, asyncio.timeout(RESOLVE_SECONDS):
                 found = await self._resolver.resolve(target.host)
-        refusals = {address: self._rules.address_refusal(address, target.port) for address in found}
+        refusals = {
+            address: self._rules.address_refusal(address, target.port, own=is_own(unmapped(address)))
+            for address in found
+        }
         allowed = [unmapped(address) for address in found if refusals[address] is None]
         reason = next((refusal for refusal in refusals.values() if refusal is not None), "it has no address")
         return allowed or Deny(target.host, target.port, reason)
