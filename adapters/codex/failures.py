@@ -20,7 +20,7 @@ _ENDING = re.compile(r"incomplete response returned, reason: (\w+)", re.IGNORECA
 _PROVIDER = re.compile(
     r"stream disconnected|high demand|at capacity|capacity is unavailable|overloaded|idle timeout|timed? ?out"
     r"|error sending request|connection (?:failed|refused|reset|closed)|network|transport error|server_error"
-    r"|internal server error|bad gateway|service unavailable", re.IGNORECASE)  # fmt: skip
+    r"|internal server error|bad gateway|service unavailable|routing discovery failed", re.IGNORECASE)  # fmt: skip
 
 
 def status_of(text: str) -> int | None:

@@ -58,6 +58,8 @@ class HostFacts:
     """Linux 5.14 and later count RLIMIT_NPROC per user namespace, which makes it a limit of one container."""
     open_files: int | None = None
     """Our own hard limit of open files; None: there is none, and containers get Podman's choice."""
+    ipc_sysctls: bool = False
+    """Linux 5.19 and later let the owner of an IPC namespace set its limits."""
     seccomp_profile: str | None = None
     """Path of the profile to use; None: Podman's own."""
 
@@ -188,7 +190,9 @@ def _limits(spec: SandboxSpec, host: HostFacts) -> dict[str, Any]:
         # as high as ours, one container could take all, and Podman could not start others.
         files = max(1, min(host.open_files // 2, FILES_MAX))
         rlimits.append({"type": "nofile", "soft": files, "hard": files})
-    return {"resource_limits": resources, "r_limits": rlimits}
+    # System V shared memory goes with the last process that has it mapped, so that none of it can be hidden.
+    sysctl = {"kernel.shm_rmid_forced": "1"} if host.ipc_sysctls else {}
+    return {"resource_limits": resources, "r_limits": rlimits, "sysctl": sysctl}
 
 
 def _tmpfs(destination: str, size: int, *options: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Follows the logs that conmon writes, woken by inotify: no polling, one descriptor for all runs.
 
-The kernel has so many watches for each user, all containers of this service together, and an agent can take them all:
-then logs are looked at again and again.
+The kernel counts inotify descriptors and watches by user, and those that agents make in their containers count as ours.
+When none can be had any more, logs are looked at a few times a second instead: slower, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -18,12 +18,13 @@ from typing import Self
 
 from asyncinotify import Inotify, Mask, Watch
 
+from orchestrator.errors import StorageError
 from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
-"""How often a log is looked at for which there is no watch."""
+"""Between two looks at a log that inotify does not watch."""
 CHUNK = 64 * 1024
 """Bytes per read: small enough that parsing one chunk does not hold up the other runs."""
 
@@ -47,17 +48,23 @@ class LogTail:
         self._complete = True
         self._written.set()
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes of the log as they come, until ``finish`` was called and the end is reached."""
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The bytes of the log as they come, until ``finish`` was called and the end is reached.
+
+        Raises StorageError when the log is not there or was made shorter: its events would be wrong from there on.
+        """
         loop = asyncio.get_running_loop()
-        descriptor = await loop.run_in_executor(
-            self._executor, lambda: os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        )
+        try:
+            descriptor = await loop.run_in_executor(
+                self._executor, lambda: os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            )
+        except OSError as error:
+            raise StorageError(f"the log {self.path} cannot be read: {error.strerror}") from error
         try:
             while True:
                 self._written.clear()
                 complete = self._complete
-                chunk = await loop.run_in_executor(self._executor, os.pread, descriptor, CHUNK, self._offset)
+                chunk = await loop.run_in_executor(self._executor, self._read, descriptor)
                 if chunk:
                     self._offset += len(chunk)
                     yield chunk
@@ -68,20 +75,33 @@ class LogTail:
         finally:
             os.close(descriptor)
 
+    def _read(self, descriptor: int) -> bytes:
+        try:
+            chunk = os.pread(descriptor, CHUNK, self._offset)
+            if not chunk and os.fstat(descriptor).st_size < self._offset:
+                raise StorageError(f"the log {self.path} was made shorter by somebody while it was read")
+        except OSError as error:
+            raise StorageError(f"the log {self.path} cannot be read: {error.strerror}") from error
+        return chunk
+
 
 class LogWatcher:
     """The one inotify descriptor; an async context manager."""
 
     def __init__(self) -> None:
         self._tasks = TaskOwner("logs")
-        self._inotify = _inotify()
+        self._inotify: Inotify | None = None
+        self._polled: set[LogTail] = set()
+        self._polling: asyncio.Task[None] | None = None
         self._tails: dict[Watch, LogTail] = {}
-        self._polled: dict[LogTail, asyncio.Task[None]] = {}
         self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log")
 
     async def __aenter__(self) -> Self:
-        if self._inotify is not None:
-            self._inotify.__enter__()
+        try:
+            self._inotify = Inotify().__enter__()
+        except OSError as error:
+            log.warning("there is no inotify descriptor left for this user (%s): logs are polled", error)
+        else:
             self._tasks.spawn(self._dispatch(self._inotify), name="inotify")
         return self
 
@@ -109,31 +129,24 @@ class LogWatcher:
                 self._tails[self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)] = tail
                 return tail
         except OSError as error:
-            log.warning("a log is polled, there is no watch to be had: %s", error)
-        self._polled[tail] = self._tasks.spawn(_poll(tail), name="poll")
+            log.warning("no more watches for logs (%s): %s is polled", error, path)
+        self._polled.add(tail)
+        if self._polling is None or self._polling.done():
+            self._polling = self._tasks.spawn(self._poll(), name="poll")
         return tail
+
+    async def _poll(self) -> None:
+        while self._polled:
+            await asyncio.sleep(POLL_SECONDS)
+            for tail in self._polled:
+                tail.wake()
 
     def release(self, tail: LogTail) -> None:
         """Stop watching for this tail."""
-        if (task := self._polled.pop(tail, None)) is not None:
-            task.cancel()
+        self._polled.discard(tail)
         for watch, known in list(self._tails.items()):
             if known is tail:
                 del self._tails[watch]
-                with suppress(OSError):  # the kernel dropped it with the file
-                    if self._inotify is not None:
+                if self._inotify is not None:
+                    with suppress(OSError):  # the kernel dropped it with the file
                         self._inotify.rm_watch(watch)
-
-
-def _inotify() -> Inotify | None:
-    try:
-        return Inotify()
-    except OSError as error:
-        log.warning("all logs are polled, there is no inotify to be had: %s", error)
-        return None
-
-
-async def _poll(tail: LogTail) -> None:
-    while True:
-        tail.wake()
-        await asyncio.sleep(POLL_SECONDS)

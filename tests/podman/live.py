@@ -35,12 +35,14 @@ class LiveService:
             yaml.safe_dump(
                 {
                     "external_agent": {"default_sandbox_tier": 1, "backends": {backend_name: backend}},
-                    "storage": {"state_dir": str(self.state), "runtime_dir": str(self.runtime)},
+                    "storage": {
+                        "state_dir": str(self.state), "runtime_dir": str(self.runtime), **config.pop("storage", {}),
+                    },
                     "server": {"port": 0},
                     **config,
                 }
             )
-        )
+        )  # fmt: skip
         self.output = root / "service.log"
         self._process: asyncio.subprocess.Process | None = None
         self._session: aiohttp.ClientSession | None = None

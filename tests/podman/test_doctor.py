@@ -36,7 +36,15 @@ async def test_the_runtime_found_runs_containers_and_is_remembered(paths: Paths,
 async def test_this_machine(paths: Paths) -> None:
     missing = WantedImage("claude-code", "localhost/podmentor-no-such/claude-code:0-0")
     findings = {finding.name: finding for finding in await examine(config=Config(), paths=paths, images=[missing])}
-    for name in ("user namespaces", "subordinate ids", "podman", "OCI runtime", "podman service", "state directory"):
+    for name in (
+        "user namespaces",
+        "subordinate ids",
+        "podman",
+        "OCI runtime",
+        "seccomp",
+        "podman service",
+        "state directory",
+    ):
         assert findings[name].status == "ok", findings[name]
     assert findings["image claude-code"].status == "failed"
     assert not [

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.podman.seccomp import narrowed, write_profile
+from orchestrator.contract.seccomp import narrowed, source_of
+from orchestrator.podman.seccomp import write_profile
 
 ALLOW = "SCMP_ACT_ALLOW"
 CLONE = {
@@ -98,3 +99,9 @@ def test_a_profile_that_cannot_be_used_is_said_to_be_so(
         source.write_text(text)
     assert write_profile(str(source), tmp_path / "run") is None
     assert "containers get it as it is" in caplog.text
+
+
+@pytest.mark.parametrize("configured", ["unconfined", "", None])
+def test_a_podman_that_is_told_to_go_without_one_gets_ours_all_the_same(configured: str | None) -> None:
+    assert source_of(configured) == "/usr/share/containers/seccomp.json"
+    assert source_of("/etc/other.json") == "/etc/other.json"
