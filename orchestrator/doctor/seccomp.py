@@ -10,8 +10,8 @@ from orchestrator.doctor.runtime import empty_rootfs, try_runtime, working_runti
 
 NAME = "seccomp"
 OPEN = (
-    "agents may make sockets that no namespace confines (AF_VSOCK, AF_ALG and the like), namespaces in which they are root,"
-    " and key rings until no other container can start"
+    "agents may make sockets that no namespace confines (AF_VSOCK, AF_ALG and the like), namespaces in which they are"
+    " root, and key rings until no other container can start"
 )
 
 
