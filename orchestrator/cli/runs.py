@@ -12,7 +12,7 @@ from orchestrator.cli.follow import Progress, follow
 from orchestrator.cli.limits import limit_lines
 from orchestrator.cli.render import Transcript
 from orchestrator.cli.run import envelope
-from orchestrator.cli.safe import clean, one_line, to_json
+from orchestrator.cli.safe import clean, one_line, to_json, visible
 from orchestrator.cli.service import ServiceLink, find_run, with_service
 from orchestrator.cli.summary import duration, seconds, usage_words
 from orchestrator.config.hosts import split_port
@@ -191,8 +191,9 @@ def log_command(context: CliContext, run: str) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Exact bytes into a pipe or file; cleaned text to a terminal."""
+    """Exact bytes into a pipe or file; to a terminal text in which control characters are seen."""
     if sys.stdout.isatty():
-        click.echo(clean(data.decode("utf-8", errors="replace")), nl=not data.endswith(b"\n"))
+        for line in data.decode("utf-8", errors="replace").removesuffix("\n").split("\n"):
+            click.echo(visible(line.removesuffix("\r")))
     else:
         click.echo(data, nl=False)

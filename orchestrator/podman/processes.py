@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket as sockets
 import struct
@@ -150,3 +151,9 @@ async def run(argv: Sequence[str], *, timeout: float, env: dict[str, str] | None
                 held.send(signal.SIGKILL)
                 await asyncio.shield(child.wait())
     return child.returncode or 0, errors.decode(errors="replace")[-500:].strip()
+
+
+def most_files() -> int | None:
+    """How many files we may open, by the hard limit; None: there is none."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else hard

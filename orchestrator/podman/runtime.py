@@ -36,7 +36,7 @@ from orchestrator.podman.client import LibpodClient
 from orchestrator.podman.creating import create_container
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
 from orchestrator.podman.inits import Inits, has_conmon
-from orchestrator.podman.processes import HeldProcess
+from orchestrator.podman.processes import HeldProcess, most_files
 from orchestrator.podman.seccomp import write_profile
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.spec import HostFacts, create_payload
@@ -120,7 +120,7 @@ class PodmanRuntime(Runtime):
         info = object_body(reply, "info")
         host = facts.host_facts(info, oci_runtime=self._oci_runtime, kernel=os.uname().release)
         profile = await asyncio.to_thread(write_profile, facts.seccomp_profile(info), self._dir)
-        self._host = replace(host, seccomp_profile=profile)
+        self._host = replace(host, seccomp_profile=profile, open_files=most_files())
         if self._config.require_cgroup_limits and (lacking := {"memory", "pids"} - self._host.controllers):
             raise RuntimeUnavailableError(
                 f"podman.require_cgroup_limits is set, but containers cannot be limited by cgroup here (without: "
