@@ -14,6 +14,7 @@ from podman.api.path_utils import get_runtime_dir
 from tenacity.wait import wait_base
 
 from orchestrator.config.models import PodmanConfig
+from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.contract.sandbox import (
     LABEL_INSTANCE,
     LABEL_RUN,
@@ -69,6 +70,7 @@ class PodmanRuntime(Runtime):
         service_env: dict[str, str] | None = None,
         user_socket: Path | None = None,
         retry_wait: wait_base | None = None,
+        metrics: Metrics = NO_METRICS,
     ) -> None:
         """``owned_roots``: where ``delete_tree`` may remove.  ``image_tags``: for these backends the image with this
         tag, not the current one.  ``service_env``: Podman's environment (see ``environment.podman_environment``);
@@ -91,7 +93,7 @@ class PodmanRuntime(Runtime):
             oci_runtime=oci_runtime,
             env=service_env,
         )
-        self._client = LibpodClient(self._service, self._transport, wait=retry_wait)
+        self._client = LibpodClient(self._service, self._transport, wait=retry_wait, metrics=metrics)
         self._exits = ExitWatch()
         self._conmons: dict[str, int] = {}
         self._inits = Inits()

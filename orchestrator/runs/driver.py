@@ -35,6 +35,7 @@ from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
 from orchestrator.runs.state import advance
 from orchestrator.runs.store import StoredRun, set_session
+from orchestrator.runs.watching import note_end
 from orchestrator.runs.ways import route_of
 from orchestrator.tasks import TaskOwner
 
@@ -113,9 +114,9 @@ class RunDriver:
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
-        self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
         if self._watch.stop.is_set():  # cancelled while it was between the line and here
             return None
+        self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
         launch = launching.launch(self._run, self._deps, self._account, self.door, self._disk)
         task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
@@ -243,12 +244,15 @@ class RunDriver:
         if self._account is not None and isinstance(last.event, Error):
             last = last._replace(event=await advised(last.event, self._account, self._id, self._deps.homes))
         await self._stop_granting()
-        self.untidy = not await tear_down(
-            self._run, self._deps, container_id=self._container_id, close_door=self.door.close
-        )
+        with self._deps.trails.step(self._id, "teardown"):
+            self.untidy = not await tear_down(
+                self._run, self._deps, container_id=self._container_id, close_door=self.door.close
+            )
         assert isinstance(last.event, Completed | Error)
+        await note_end(self._id, last.event, self._exit, self._deps)
         exit_code = None if self._exit is None else self._exit.exit_code
-        columns = closing_columns(last.event, state=self._state(), exit_code=exit_code, measured=self._watch.usage())
+        state: RunState = "running" if self._pump.announced else "starting"
+        columns = closing_columns(last.event, state=state, exit_code=exit_code, measured=self._watch.usage())
         await self._pump.append([*entries, last], columns, also=self._keep_session)
 
     def _keep_session(self, connection: sqlite3.Connection) -> None:
@@ -275,6 +279,3 @@ class RunDriver:
         if not isinstance(said, Error) or said.reason == "lost":
             return verdict
         return replace(verdict, details={**verdict.details, "agent_error": said.message})
-
-    def _state(self) -> RunState:
-        return "running" if self._pump.announced else "starting"

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Literal
 
-from orchestrator.contract.sandbox import Runtime, SandboxExit
+from orchestrator.contract.accounts import HomeKey
+from orchestrator.contract.sandbox import FoundSandbox, Runtime, SandboxExit
 from orchestrator.errors import PodmentorError, SandboxError, SandboxGoneError
+from orchestrator.runs.aside import LOGIN, Aside
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.reviews import take_down
 from orchestrator.runs.store import StoredRun
@@ -125,6 +127,32 @@ class Sweeper:
         self._tasks = TaskOwner("sweeper")
         self._left: set[str] = set()
         self._sweeping: asyncio.Task[None] | None = None
+
+    async def sweep(self, boxes: Mapping[str, FoundSandbox], unfinished: set[str]) -> Mapping[str, HomeKey]:
+        """At a start: remove what belongs to none of the ``unfinished`` runs; the leases of those that do."""
+        deps = self._deps
+        for run_id, box in boxes.items():
+            if run_id not in unfinished and not (run_id.startswith(LOGIN) and box.state == "running"):
+                log.info("removing the container of the finished run %s", run_id)
+                await self.remove(box)
+        for run_id in await deps.workspaces.stale_control_dirs(unfinished):
+            await deps.workspaces.remove_control_dir(run_id)
+        running = {run_id for run_id, box in boxes.items() if box.state == "running"}
+        await Aside.of(deps.config, deps.paths, deps.runtime, deps.instance).sweep(running)
+        for run_id in await deps.relay.granted() - unfinished:
+            await deps.relay.revoke(run_id)
+        leases = await deps.homes.leases()
+        for run_id in leases.keys() - unfinished:
+            await deps.homes.leave(run_id)
+        return leases
+
+    async def remove(self, box: FoundSandbox) -> None:
+        """Remove what no run needs; one that cannot be removed does not keep the service from starting."""
+        try:
+            await self._deps.runtime.remove(box.container_id)
+        except PodmentorError as error:
+            log.warning("the container of run %s cannot be removed yet: %s", box.run_id, error.message)
+            self.note(box.run_id)
 
     def note(self, run_id: str) -> None:
         """Something of this run, which has ended, is still there."""

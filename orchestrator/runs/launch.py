@@ -51,7 +51,8 @@ async def launch(
     """
     record = run.record
     adapter = deps.adapters[record.backend]
-    credential = await credential_of(run, deps)
+    with deps.trails.step(record.run_id, "credentials"):
+        credential = await credential_of(run, deps)
     subscription = credential.home is not None
     base_url = deps.config.external_agent.backends[record.backend].base_url
     route = route_of(adapter, subscription=subscription, tier=record.tier, base_url=base_url)
@@ -61,13 +62,14 @@ async def launch(
             raise ConflictError("an account was connected while this run was starting; run it again to use it")
         await deps.homes.enter(record.run_id, account, adapter.credential_files)
     image = await deps.runtime.image(adapter.image or adapter.name)
-    prepared = await deps.workspaces.prepare(
-        subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
-    )
-    home = credential.home or prepared.home
-    await disk.check(prepared.mount, home)
-    prompt = await prompt_of(run, adapter, deps)
-    control_dir = await deps.workspaces.make_control_dir(record.run_id, prompt)
+    with deps.trails.step(record.run_id, "workspace"):
+        prepared = await deps.workspaces.prepare(
+            subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
+        )
+        home = credential.home or prepared.home
+        await disk.check(prepared.mount, home)
+        prompt = await prompt_of(run, adapter, deps)
+        control_dir = await deps.workspaces.make_control_dir(record.run_id, prompt)
     token = secrets.token_urlsafe(32)
     token_sha256 = hashlib.sha256(token.encode()).hexdigest()
     sandbox_id = uuid.uuid4().hex
@@ -96,9 +98,15 @@ async def launch(
         kill_after_seconds=max(1, int(remaining(limits, record.started_at) + LAST_RESORT_SECONDS)),
         host_network=record.tier == 0 and deps.config.podman.tier0_network == "host",
     )  # fmt: skip
-    container_id = await deps.runtime.create(spec)
-    await deps.store.update_sandbox(sandbox_id, container_id=container_id)
-    return await deps.runtime.start_sandbox(container_id)
+    await deps.audit.record(
+        "run.started", user_id=record.user_id, run_id=record.run_id, backend=record.backend,
+        subagent_id=record.subagent_id, tier=record.tier, credential=credential.link, cli_version=image.cli_version,
+        image_id=image.image_id,
+    )  # fmt: skip
+    with deps.trails.step(record.run_id, "start"):
+        container_id = await deps.runtime.create(spec)
+        await deps.store.update_sandbox(sandbox_id, container_id=container_id)
+        return await deps.runtime.start_sandbox(container_id)
 
 
 async def credential_of(run: StoredRun, deps: Deps, *, link: LinkName | None = None) -> Resolved:

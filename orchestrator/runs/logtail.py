@@ -1,7 +1,7 @@
 """Follows the logs that conmon writes, woken by inotify: no polling, one descriptor for all runs.
 
 The kernel counts inotify descriptors and watches by user, and those that agents make in their containers count as ours.
-When none can be had any more, logs are looked at a few times a second instead: slower, and nothing is lost.
+When none can be had any more, logs are looked at every now and then instead: slower, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.25
-"""Between two looks at a log that inotify does not watch."""
 CHUNK = 64 * 1024
 """Bytes per read: small enough that parsing one chunk does not hold up the other runs."""
+LOOK_SECONDS = 0.2
+"""Between two looks at a log that cannot be watched."""
 
 
 class LogTail:
@@ -38,6 +38,8 @@ class LogTail:
         self._executor = executor
         self._written = asyncio.Event()
         self._complete = False
+        self.watched = True
+        """Whether somebody will call ``wake``."""
 
     def wake(self) -> None:
         """The file has grown (or may have)."""
@@ -71,7 +73,9 @@ class LogTail:
                 elif complete:
                     return
                 else:
-                    await self._written.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(None if self.watched else LOOK_SECONDS):
+                            await self._written.wait()
         finally:
             os.close(descriptor)
 
@@ -91,8 +95,6 @@ class LogWatcher:
     def __init__(self) -> None:
         self._tasks = TaskOwner("logs")
         self._inotify: Inotify | None = None
-        self._polled: set[LogTail] = set()
-        self._polling: asyncio.Task[None] | None = None
         self._tails: dict[Watch, LogTail] = {}
         self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log")
 
@@ -100,7 +102,11 @@ class LogWatcher:
         try:
             self._inotify = Inotify().__enter__()
         except OSError as error:
-            log.warning("there is no inotify descriptor left for this user (%s): logs are polled", error)
+            log.warning(
+                "there is no inotify descriptor left for this user (%s): logs are looked at every %.1f s",
+                error,
+                LOOK_SECONDS,
+            )
         else:
             self._tasks.spawn(self._dispatch(self._inotify), name="inotify")
         return self
@@ -125,25 +131,17 @@ class LogWatcher:
         """Follow ``path`` (it must exist) from ``offset``; give it back with ``release``."""
         tail = LogTail(path, offset, self._executor)
         try:
-            if self._inotify is not None:
+            if self._inotify is None:
+                tail.watched = False
+            else:
                 self._tails[self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)] = tail
-                return tail
         except OSError as error:
-            log.warning("no more watches for logs (%s): %s is polled", error, path)
-        self._polled.add(tail)
-        if self._polling is None or self._polling.done():
-            self._polling = self._tasks.spawn(self._poll(), name="poll")
+            log.warning("%s cannot be watched, so it is looked at every %.1f s: %s", path, LOOK_SECONDS, error)
+            tail.watched = False
         return tail
-
-    async def _poll(self) -> None:
-        while self._polled:
-            await asyncio.sleep(POLL_SECONDS)
-            for tail in self._polled:
-                tail.wake()
 
     def release(self, tail: LogTail) -> None:
         """Stop watching for this tail."""
-        self._polled.discard(tail)
         for watch, known in list(self._tails.items()):
             if known is tail:
                 del self._tails[watch]

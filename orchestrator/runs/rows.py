@@ -1,4 +1,4 @@
-"""Rows of the database as records."""
+"""Rows of runs and subagents, and the records that they become."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ from orchestrator.contract.types import ResourceLimits
 from orchestrator.events import Tokens
 from orchestrator.runs.egress_rows import rules_of
 
+_RUN = (
+    "SELECT runs.*, subagents.repo, subagents.source_path, subagents.workspace, subagents.backend_session_id,"
+    " sandboxes.image_id, sandboxes.container_id, {earlier} AS earlier FROM runs JOIN subagents USING (subagent_id)"
+    " LEFT JOIN sandboxes USING (sandbox_id)"
+)
+LISTED = _RUN.format(earlier="'[]'")
+DRIVEN = _RUN.format(
+    earlier="(SELECT json_group_array(json_extract(before.usage, '$.tokens')) FROM runs AS before"
+    " WHERE before.subagent_id = runs.subagent_id AND before.number < runs.number)"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
@@ -23,6 +34,8 @@ class StoredRun:
     backend_session_id: str | None
     container_id: str | None
     token_sha256: str | None
+    traceparent: str | None
+    """The trace context of the request, as it came."""
     cancel_requested: bool
     earlier: Tokens
     """What the subagent's earlier runs have used together; known where the run is to be driven, not in a list."""
@@ -35,8 +48,8 @@ class StoredRun:
         return Resumed(session_id=self.backend_session_id, tokens=self.earlier)
 
 
-def subagent_record(connection: sqlite3.Connection, row: sqlite3.Row) -> SubagentRecord:
-    """A row of ``subagents``."""
+def subagent_of(connection: sqlite3.Connection, row: sqlite3.Row) -> SubagentRecord:
+    """A row of ``subagents`` with its runs."""
     runs = connection.execute(
         "SELECT run_id, state FROM runs WHERE subagent_id = ? ORDER BY number", (row["subagent_id"],)
     ).fetchall()
@@ -49,7 +62,7 @@ def subagent_record(connection: sqlite3.Connection, row: sqlite3.Row) -> Subagen
 
 
 def stored_run(row: sqlite3.Row) -> StoredRun:
-    """A row of ``runs`` with what the store's query joins to it."""
+    """A row of ``LISTED`` or ``DRIVEN``."""
     record = RunRecord(
         run_id=row["run_id"], subagent_id=row["subagent_id"], sandbox_id=row["sandbox_id"], user_id=row["user_id"],
         backend=row["backend"], query=row["query"], state=row["state"], outcome=row["outcome"], tier=row["tier"],
@@ -69,6 +82,7 @@ def stored_run(row: sqlite3.Row) -> StoredRun:
         backend_session_id=row["backend_session_id"],
         container_id=row["container_id"],
         token_sha256=row["token_sha256"],
+        traceparent=row["traceparent"],
         cancel_requested=bool(row["cancel_requested"]),
         earlier=_sum([counts for counts in json.loads(row["earlier"]) if counts]),
     )

@@ -15,20 +15,9 @@ from orchestrator.runs.clock import now
 from orchestrator.runs.database import Database
 from orchestrator.runs.egress_rows import add_rule
 from orchestrator.runs.journal import to_json
-from orchestrator.runs.rows import StoredRun, stored_run, subagent_record
+from orchestrator.runs.rows import DRIVEN, LISTED, StoredRun, stored_run, subagent_of
 
 __all__ = ["NewRun", "Store", "StoredRun"]
-
-_RUN = (
-    "SELECT runs.*, subagents.repo, subagents.source_path, subagents.workspace, subagents.backend_session_id,"
-    " sandboxes.image_id, sandboxes.container_id, {earlier} AS earlier FROM runs JOIN subagents USING (subagent_id)"
-    " LEFT JOIN sandboxes USING (sandbox_id)"
-)
-_LISTED = _RUN.format(earlier="'[]'")
-_DRIVEN = _RUN.format(
-    earlier="(SELECT json_group_array(json_extract(before.usage, '$.tokens')) FROM runs AS before"
-    " WHERE before.subagent_id = runs.subagent_id AND before.number < runs.number)"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +39,7 @@ class NewRun:
     metadata: Mapping[str, Any]
     idempotency_key: str | None
     request_sha256: str
+    traceparent: str | None = None
 
 
 class Store:
@@ -94,11 +84,11 @@ class Store:
                 raise NotFoundError(f"there is no subagent {new.subagent_id}")
             connection.execute(
                 "INSERT INTO runs (run_id, subagent_id, user_id, backend, query, state, tier, limits, egress,"
-                " metadata, created_at, idempotency_key, request_sha256)"
-                " VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?)",
+                " metadata, created_at, idempotency_key, request_sha256, traceparent)"
+                " VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)",
                 (new.run_id, new.subagent_id, new.user_id, new.backend, new.query, new.tier,
                  to_json(asdict(new.limits)), None if new.egress is None else to_json(new.egress),
-                 to_json(dict(new.metadata)), at, new.idempotency_key, new.request_sha256),
+                 to_json(dict(new.metadata)), at, new.idempotency_key, new.request_sha256, new.traceparent),
             )  # fmt: skip
             return new.run_id
 
@@ -108,7 +98,7 @@ class Store:
         """One run.  Raises NotFoundError."""
 
         def work(connection: sqlite3.Connection) -> StoredRun:
-            row = connection.execute(f"{_DRIVEN} WHERE run_id = ?", (run_id,)).fetchone()
+            row = connection.execute(f"{DRIVEN} WHERE run_id = ?", (run_id,)).fetchone()
             if row is None:
                 raise NotFoundError(f"there is no run {run_id}")
             return stored_run(row)
@@ -119,7 +109,7 @@ class Store:
         """All runs that have not ended, in the order in which they were accepted."""
         return await self._database.call(
             lambda connection: [
-                stored_run(row) for row in connection.execute(f"{_DRIVEN} WHERE state != 'finished' ORDER BY number")
+                stored_run(row) for row in connection.execute(f"{DRIVEN} WHERE state != 'finished' ORDER BY number")
             ]
         )
 
@@ -136,7 +126,7 @@ class Store:
         if wanted.before is not None:
             conditions.append("number < (SELECT number FROM runs WHERE run_id = ?)")
             values.append(wanted.before)
-        query = f"{_LISTED} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
+        query = f"{LISTED} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
         return await self._database.call(
             lambda connection: [stored_run(row).record for row in connection.execute(query, (*values, wanted.limit))]
         )
@@ -201,7 +191,7 @@ class Store:
                 " ORDER BY last_used_at DESC",
                 (user_id, subagent_id),
             ).fetchall()
-            return [subagent_record(connection, row) for row in rows]
+            return [subagent_of(connection, row) for row in rows]
 
         return await self._database.call(work)
 

@@ -11,7 +11,6 @@ from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import FoundSandbox
 from orchestrator.errors import PodmentorError, QueueFullError, ShuttingDownError, StorageError
 from orchestrator.events import Error, Status
-from orchestrator.runs.aside import LOGIN, Aside
 from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
@@ -20,16 +19,17 @@ from orchestrator.runs.ending import Sweeper
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.launch import has_output
 from orchestrator.runs.line import Claim, ClaimKind, Line, Waiting
+from orchestrator.runs.rows import StoredRun
 from orchestrator.runs.space import Space, failure
 from orchestrator.runs.state import advance
-from orchestrator.runs.store import StoredRun
+from orchestrator.runs.watching import note_end
 from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
+CANCELLED = Error(reason="cancelled", message="The run was cancelled before it began.")
 ENDING_SECONDS = 2.0
 """What a caller waits for the end of a run that had not begun."""
-CANCELLED = Error(reason="cancelled", message="The run was cancelled before it began.")
 POSITIONS_TOLD = 16
 """Places at the front of the line whose changes are events; all see theirs in the run's record."""
 
@@ -43,10 +43,10 @@ class Supervisor:
         self._line = Line(max_concurrent=deps.config.runs.max_concurrent, on_admit=self._admit)
         self._drivers: dict[str, RunDriver] = {}
         self._told: dict[str, tuple[int, ClaimKind | None]] = {}
-        self._space = Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._cancelled: set[str] = set()
         """Runs whose end was asked for in this life of the service; it is in the database as well."""
         self._sweeper = Sweeper(deps)
+        self._space = Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._accepting = False
         self._let_go: frozenset[str] = frozenset()
         self._quiet = asyncio.Event()
@@ -57,23 +57,12 @@ class Supervisor:
         """Sweep what a crash left, take over what still runs, queue what waited."""
         deps = self._deps
         for subagent_id, how in (await deps.workspaces.recover()).items():
-            await deps.audit.record(f"changes.{how}", subagent_id=subagent_id, reason="an apply was interrupted")
+            event = "changes.completed" if how == "completed" else "changes.rolled_back"
+            await deps.audit.note(event, subagent_id=subagent_id, reason="an apply was interrupted")
         boxes = {box.run_id: box for box in await deps.runtime.find()}
         runs = await deps.store.unfinished()
         unfinished = {run.record.run_id for run in runs}
-        for run_id, box in boxes.items():
-            if run_id not in unfinished and not (run_id.startswith(LOGIN) and box.state == "running"):
-                log.info("removing the container of the finished run %s", run_id)
-                await self._remove(box)
-        for run_id in await deps.workspaces.stale_control_dirs(unfinished):
-            await deps.workspaces.remove_control_dir(run_id)
-        running = {run_id for run_id, box in boxes.items() if box.state == "running"}
-        await Aside.of(deps.config, deps.paths, deps.runtime, deps.instance).sweep(running)
-        for run_id in await deps.relay.granted() - unfinished:
-            await deps.relay.revoke(run_id)
-        leases = await deps.homes.leases()
-        for run_id in leases.keys() - unfinished:
-            await deps.homes.leave(run_id)
+        leases = await self._sweeper.sweep(boxes, unfinished)
         for run in reversed(runs):  # those that had been admitted go to the front again, in their order
             await self._resume(run, boxes.get(run.record.run_id), leases.get(run.record.run_id))
         self._accepting = True
@@ -87,7 +76,7 @@ class Supervisor:
             self._end_later(record.run_id, Error(
                 reason="sandbox_failed", message=f"The backend {record.backend} is no longer enabled."))  # fmt: skip
             if box is not None:
-                await self._remove(box)
+                await self._sweeper.remove(box)
         elif record.state == "queued" and run.cancel_requested:
             self._end_later(record.run_id, CANCELLED)
         elif record.state == "queued":
@@ -100,7 +89,7 @@ class Supervisor:
             self._take_over(run, account, "gone")
         else:  # it was being started
             if box is not None:
-                await self._remove(box)
+                await self._sweeper.remove(box)
             if await asyncio.to_thread(has_output, self._deps.paths.log_path(record.run_id)):
                 self._take_over(run, account, "gone")  # it did begin, and must not be done twice
                 return
@@ -111,14 +100,6 @@ class Supervisor:
                 return
             await self._deps.store.update_run(record.run_id, state=advance(record.state, "requeued"))
             self._line.join(entry, first=True)
-
-    async def _remove(self, box: FoundSandbox) -> None:
-        """Remove what no run needs; one that cannot be removed does not keep the service from starting."""
-        try:
-            await self._deps.runtime.remove(box.container_id)
-        except PodmentorError as error:
-            log.warning("the container of run %s cannot be removed yet: %s", box.run_id, error.message)
-            self._sweeper.note(box.run_id)
 
     def _take_over(self, run: StoredRun, account: HomeKey | None, box: FoundSandbox | Literal["gone"]) -> None:
         run_id = run.record.run_id
@@ -218,8 +199,8 @@ class Supervisor:
 
     async def cancel(self, run_id: str) -> None:
         """End a run that has not finished, wherever it is."""
-        self._cancelled.add(run_id)
         unstored: StorageError | None = None
+        self._cancelled.add(run_id)
         try:
             await self._deps.store.update_run(run_id, cancel_requested=1)
         except StorageError as error:  # it ends all the same, unless the service ends first
@@ -245,6 +226,7 @@ class Supervisor:
         self._tasks.spawn(self._end_waiting(run_id, error), name=f"end {run_id[:8]}")
 
     async def _end_waiting(self, run_id: str, error: Error) -> None:
+        await note_end(run_id, error, None, self._deps)
         await self._deps.journal.insist(
             run_id,
             [Entry(now(), "orchestrator", error)],

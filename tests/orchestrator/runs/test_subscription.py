@@ -71,7 +71,7 @@ def accounts_of(service: Service) -> Accounts:
         raise AssertionError
 
     return Accounts(config=service.world.config, adapters=service.deps.adapters, homes=service.deps.homes,
-                    runs=service.runs, prober=nobody)  # fmt: skip
+                    runs=service.runs, prober=nobody, audit=service.world.audit)  # fmt: skip
 
 
 async def failed(service: Service, run: RunRecord) -> dict[str, Any]:
@@ -277,6 +277,9 @@ async def test_a_lease_lives_through_a_crash_with_its_run_and_ends_with_it(world
             while len(world.relay.history) < 2:  # noqa: ASYNC110 -- opened again beside the rest
                 await asyncio.sleep(0)
         (home / FILE).write_text('{"tok')  # the CLI is killed in the middle of writing
+        async with asyncio.timeout(10):
+            while first.run_id not in world.relay.grants:  # noqa: ASYNC110  # a task beside the run's grants again
+                await asyncio.sleep(0)
         box.exit(137)
         await service.finished(first.run_id)
         assert [(grant.run_id, grant.api_key) for grant in world.relay.history] == [(first.run_id, None)] * 2
