@@ -273,6 +273,9 @@ async def test_a_lease_lives_through_a_crash_with_its_run_and_ends_with_it(world
         assert await service.deps.homes.leases() == {first.run_id: KEY}
         assert (await service.runs.get(second.run_id, user_id=USER)).state == "queued"
         assert len(world.runtime.created) == 1
+        async with asyncio.timeout(10):
+            while len(world.relay.history) < 2:  # noqa: ASYNC110 -- opened again beside the rest
+                await asyncio.sleep(0)
         (home / FILE).write_text('{"tok')  # the CLI is killed in the middle of writing
         async with asyncio.timeout(10):
             while first.run_id not in world.relay.grants:  # noqa: ASYNC110  # a task beside the run's grants again
