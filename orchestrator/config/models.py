@@ -80,6 +80,7 @@ class LimitsConfig(Model):
     output_max_bytes: Bytes | None = None
     pids_max: Count | None = None
     cpus: Cpus | None = None
+    disk_max_bytes: Bytes | None = None
 
 
 class BackendConfig(Model):

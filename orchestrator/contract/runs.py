@@ -30,7 +30,7 @@ WorkspaceMode: TypeAlias = Literal["overlay", "copy", "direct", "readonly"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsRequest:
-    """What a caller asks for; may only narrow what the configuration gives.  None: as configured."""
+    """What a caller asks for; only an admin may ask for more than the configuration gives.  None: as configured."""
 
     memory_max_bytes: int | None = None
     wall_clock_seconds: float | None = None
@@ -38,6 +38,7 @@ class LimitsRequest:
     output_max_bytes: int | None = None
     pids_max: int | None = None
     cpus: float | None = None
+    disk_max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +90,11 @@ class RunRecord:
     egress: tuple[str, ...] | None
     """Host patterns that the run may reach, those allowed later included; None: the network is open (tier 0)."""
     memory_enforcement: Literal["cgroup", "watchdog"] | None
+    enforcement: Mapping[str, str]
+    """How each of the limits is kept on this machine, by the limit's name; empty: the run has not been started."""
     usage: Mapping[str, Any]
-    """tokens, cost_usd, turns; and as measured: peak_memory_bytes, output_bytes."""
+    """tokens, cost_usd, turns; and as measured: peak_memory_bytes, peak_disk_bytes, peak_pids, cpu_seconds,
+    output_bytes, duration_seconds."""
     final_text: str | None
     error: Mapping[str, Any] | None
     """data of the error event."""

@@ -24,7 +24,7 @@ from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 60.0
 """A cold start reads all of aiohttp from disk, on machines that may be busy."""
 ATTEMPTS: Final = 3
 END_LADDER: Final = ((None, 3.0), (signal.SIGTERM, 2.5), (signal.SIGKILL, 5.0))

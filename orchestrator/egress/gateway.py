@@ -21,6 +21,7 @@ from yarl import URL
 
 from orchestrator.contract.gateway import DoorTotals, GatewayGrant
 from orchestrator.egress.gateway_policy import HOP_BY_HOP, Forward, Local, Refuse, decide
+from orchestrator.egress.pace import Pace, Paced
 from orchestrator.egress.protocol import Traffic
 from orchestrator.egress.scrub import Scrubber, clean_response_headers
 from orchestrator.egress.sockets import Listener, listen
@@ -50,6 +51,7 @@ class RunGateway:
         self._connections = 0
         self._session = session
         self._limits = limits
+        self._pace = Pace()
         self._handlers: set[asyncio.Task[object]] = set()
         self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
@@ -101,7 +103,7 @@ class RunGateway:
         self._connections += 1
         if len(self._web.connections) >= self._limits.connections:
             return Busy()
-        return self._web()
+        return Paced(self._web(), self._pace)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()

@@ -13,6 +13,7 @@ from orchestrator.contract.metrics import NO_METRICS, PODMAN_ERRORS, PODMAN_RETR
 from orchestrator.errors import RuntimeUnavailableError, SandboxError, TransientSandboxError
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.transport import Method, Reply, Transport
+from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ ATTEMPTS: Final = 8
 RETRY_SECONDS: Final = 60.0
 """No new attempt is begun after so long."""
 CALL_SECONDS: Final = 20.0
+PATIENCE_SECONDS: Final = 4.0
+"""A call that has waited so long makes us ask whether the service answers anybody."""
 _KINDS: Final = frozenset({"info", "containers", "images"})
 _CALLS: Final = frozenset(
     {("containers", what) for what in ("create", "start", "kill", "wait", "exists", "delete", "json")}
@@ -40,6 +43,7 @@ class LibpodClient:
     ) -> None:
         self._service = service
         self._transport = transport
+        self._tasks = TaskOwner("libpod")
         self._metrics = metrics
         self._wait = wait or wait_exponential(multiplier=0.05, max=2.0) + wait_random(0.0, 0.1)
 
@@ -70,17 +74,31 @@ class LibpodClient:
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Reply:
-        """One attempt.  Raises SandboxError; a service that did not answer is looked for anew by the next call."""
+        """One attempt.  Raises SandboxError; a service that did not answer is looked for anew by the next call.
+
+        While the call waits, the service has to answer a ping now and then: one that hangs is not waited for.
+        """
         socket = await self._service.ensure()
+        sending = self._tasks.spawn(
+            self._transport.call(socket, method, path, timeout=timeout, params=params, body=body),
+            name=f"{method} {path}", awaited=True,
+        )  # fmt: skip
         call, began = call_name(method, path), time.monotonic()
         try:
-            return await self._transport.call(socket, method, path, timeout=timeout, params=params, body=body)
+            while not (await asyncio.wait({sending}, timeout=PATIENCE_SECONDS))[0]:
+                if await self._service.hangs(socket) and not sending.done():
+                    raise RuntimeUnavailableError(
+                        "the Podman service hangs: it does not even answer a ping", status=None
+                    )
+            return sending.result()
         except SandboxError as error:
             if not answered(error):
                 self._service.suspect()
             self._metrics.add(PODMAN_ERRORS, call=call, code=error.code)
             raise
         finally:
+            sending.cancel()
+            sending.add_done_callback(_seen)
             self._metrics.observe(PODMAN_SECONDS, time.monotonic() - began, call=call)
 
     async def call(
@@ -96,6 +114,12 @@ class LibpodClient:
             with attempt:
                 return await self.once(method, path, timeout=timeout, params=params)
         raise RuntimeUnavailableError("Podman was not asked")  # the loop above returns or raises
+
+
+def _seen(task: asyncio.Task[Reply]) -> None:
+    """Nobody waits for it any more: how it ends is no news."""
+    if not task.cancelled():
+        task.exception()
 
 
 def answered(error: SandboxError) -> bool:

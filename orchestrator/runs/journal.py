@@ -179,6 +179,16 @@ class Journal:
             )
         )
 
+    async def warned(self, run_id: str) -> set[str]:
+        """The limits that the run was warned of."""
+        query = (
+            "SELECT json_extract(data, '$.limit') AS name FROM events WHERE run_id = ? AND source = 'orchestrator'"
+            " AND kind = 'status' AND json_extract(data, '$.phase') = 'limit_warning'"
+        )
+        return await self._database.call(
+            lambda connection: {str(row["name"]) for row in connection.execute(query, (run_id,))}
+        )
+
     async def read(self, run_id: str, after: int) -> Page:
         """The events behind ``after``, as many as a page takes."""
 

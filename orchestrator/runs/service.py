@@ -16,7 +16,7 @@ from typing import Any, Literal
 from orchestrator.contract.adapter import BackendInfo, BaseAdapter
 from orchestrator.contract.audit import SERVICE
 from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
-from orchestrator.contract.types import AuthStatus
+from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.errors import (
     AuthRequiredError,
     ConflictError,
@@ -34,7 +34,7 @@ from orchestrator.runs.deps import Deps
 from orchestrator.runs.egress import added_rule, resolve_egress
 from orchestrator.runs.journal import Entry
 from orchestrator.runs.launch import env_of
-from orchestrator.runs.limits import resolve_limits
+from orchestrator.runs.limits import check_kept, resolve_limits
 from orchestrator.runs.reviews import Reviewing
 from orchestrator.runs.store import NewRun, StoredRun
 from orchestrator.runs.supervisor import Supervisor
@@ -81,12 +81,19 @@ class Runs(Reviewing):
             run_id=uuid.uuid4().hex, subagent_id=request.subagent_id or uuid.uuid4().hex,
             new_subagent=request.subagent_id is None, user_id=request.user_id, backend=request.backend,
             query=request.query, tier=tier, repo=repo, source_path=source, workspace=workspace,
-            limits=resolve_limits(config, request.backend, request.limits),
+            limits=self._limits(request),
             egress=resolve_egress(config, self._deps.adapters[request.backend], tier=tier, asked=request.egress),
             metadata=request.metadata,
             idempotency_key=request.idempotency_key, request_sha256=_fingerprint(request),
             traceparent=request.traceparent,
         )  # fmt: skip
+
+    def _limits(self, request: RunRequest) -> ResourceLimits:
+        config = self._deps.config
+        limits = resolve_limits(config, request.backend, request.limits, privileged=request.privileged)
+        if config.podman.require_cgroup_limits:
+            check_kept(limits, self._deps.runtime.enforcement)
+        return limits
 
     def _repo(self, request: RunRequest) -> tuple[str | None, Path | None]:
         if request.workspace == "direct" and not request.privileged:

@@ -146,7 +146,7 @@ class Store:
 
     async def put_sandbox(
         self, run_id: str, *, sandbox_id: str, subagent_id: str, image_id: str, log_path: Path, cli_version: str,
-        token_sha256: str, memory_enforcement: str, credential_link: str,
+        token_sha256: str, enforcement: Mapping[str, str], credential_link: str,
     ) -> None:  # fmt: skip
         """Record the sandbox of a run before it is made, so that a crash leaves nothing that nobody knows of."""
 
@@ -158,8 +158,16 @@ class Store:
             )
             connection.execute(
                 "UPDATE runs SET sandbox_id = ?, cli_version = ?, token_sha256 = ?, memory_enforcement = ?,"
-                " credential_link = ? WHERE run_id = ?",
-                (sandbox_id, cli_version, token_sha256, memory_enforcement, credential_link, run_id),
+                " enforcement = ?, credential_link = ? WHERE run_id = ?",
+                (
+                    sandbox_id,
+                    cli_version,
+                    token_sha256,
+                    enforcement.get("memory_max_bytes"),
+                    to_json(dict(enforcement)),
+                    credential_link,
+                    run_id,
+                ),
             )
 
         await self._database.call(work)

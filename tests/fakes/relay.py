@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from orchestrator.contract.egress import EgressGrant, EgressListener, EgressReport
 from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 
@@ -19,6 +21,8 @@ class FakeRelay:
         self.last_words: list[EgressReport] = []
         """Reported while a run is revoked."""
         self.history: list[GatewayGrant] = []
+        self.hold: asyncio.Event | None = None
+        """A relay that hangs."""
         self.kept: bool | None = None
         self.counts: RelayTotals | None = None
         self._listener: EgressListener | None = None
@@ -27,6 +31,8 @@ class FakeRelay:
         return None
 
     async def grant(self, grant: GatewayGrant) -> None:
+        if self.hold is not None:
+            await self.hold.wait()
         self.grants[grant.run_id] = grant
         self.history.append(grant)
 

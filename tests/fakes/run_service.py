@@ -363,7 +363,7 @@ def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) ->
     return RunRecord(
         run_id=run_id, subagent_id=subagent_id, sandbox_id=None, user_id=request.user_id, backend=request.backend,
         query=request.query, state="queued", outcome=None, tier=request.tier or 0, repo=request.repo,
-        workspace=request.workspace or "overlay", limits=ResourceLimits(), egress=request.egress, memory_enforcement=None, usage={},
+        workspace=request.workspace or "overlay", limits=ResourceLimits(), egress=request.egress, memory_enforcement=None, enforcement={}, usage={},
         final_text=None, error=None, exit_code=None, cli_version=None, credential_link=None, image_id=None, metadata=request.metadata,
         queue_position=number, last_seq=0, created_at=NOW, started_at=None, finished_at=None,
     )  # fmt: skip

@@ -10,6 +10,8 @@ import pytest
 from tenacity import RetryCallState, wait_none
 
 from orchestrator.errors import RuntimeUnavailableError, SandboxError, TransientSandboxError
+from orchestrator.podman import client as client_module
+from orchestrator.podman import service as service_module
 from orchestrator.podman import transport as transport_module
 from orchestrator.podman.client import LibpodClient, answered, call_name
 from orchestrator.podman.service import PodmanService
@@ -157,6 +159,56 @@ async def test_calls_go_on_side_by_side(client: LibpodClient, libpod: FakeLibpod
 )
 def test_messages(text: str, message: str) -> None:
     assert message_of(text) == message
+
+
+async def test_a_service_that_hangs_is_not_waited_for(
+    client: LibpodClient, libpod: FakeLibpod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the call and answers neither that nor a ping; the call's own limit is far away."""
+    monkeypatch.setattr(client_module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(service_module, "PING_SECONDS", 0.1)
+    await client.call("GET", "/_ping")
+    release = threading.Event()
+    libpod.script(*ASK, Answer(200, wait=release))
+    libpod.script("GET", "/_ping", Answer(200, wait=release))
+    with pytest.raises(RuntimeUnavailableError, match="hangs") as caught:
+        await client.once(*ASK, timeout=300)
+    assert not answered(caught.value)
+    with pytest.raises(RuntimeUnavailableError, match="no Podman service answers"):
+        await client.once(*ASK)  # it is looked for anew
+    release.set()
+    libpod.script("GET", "/_ping", Answer(200, "OK"))
+    assert (await client.once(*ASK)).status == 200
+
+
+async def test_a_service_that_is_only_slow_is_waited_for(
+    client: LibpodClient, libpod: FakeLibpod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PATIENCE_SECONDS", 0.05)
+    await client.call("GET", "/_ping")
+    pinged = len(libpod.seen("GET", "/_ping"))
+    release = threading.Event()
+    libpod.script(*ASK, Answer(200, 1, wait=release))
+    asking = asyncio.ensure_future(client.once(*ASK, timeout=300))
+    await asyncio.to_thread(libpod.wait_for, "GET", "/_ping", pinged + 3)
+    assert not asking.done()
+    release.set()
+    assert (await asking).body == 1
+
+
+async def test_calls_that_hang_leave_threads_for_pings_and_for_other_services(
+    transport: Transport, libpod: FakeLibpod, tmp_path: Path
+) -> None:
+    release = threading.Event()
+    libpod.script(*ASK, Answer(200, wait=release))
+    hanging = [asyncio.ensure_future(transport.call(libpod.socket, *ASK, timeout=60)) for _ in range(4)]
+    await asyncio.to_thread(libpod.wait_for, *ASK, 4)
+    await transport.call(libpod.socket, "GET", "/_ping", timeout=10, ping=True)
+    with FakeLibpod(tmp_path / "other.sock") as other:
+        other.script(*ASK, Answer(200, 1))
+        assert (await transport.call(other.socket, *ASK, timeout=10)).body == 1
+    release.set()
+    await asyncio.gather(*hanging)
 
 
 async def test_calls_errors_and_retries_are_counted(transport: Transport, libpod: FakeLibpod, tmp_path: Path) -> None:

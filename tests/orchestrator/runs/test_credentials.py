@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -37,6 +38,9 @@ async def test_a_run_that_is_taken_over_keeps_to_its_link(world: World) -> None:
         await service.until(run.run_id, "session_started")
     assert world.credentials.asked == [None]
     async with world.service() as service:
+        async with asyncio.timeout(10):
+            while len(world.credentials.asked) < 2:  # noqa: ASYNC110 -- the fake gives no signal
+                await asyncio.sleep(0)
         box.say(done="x")
         box.exit(0)
         await service.finished(run.run_id)
