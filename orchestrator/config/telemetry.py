@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from orchestrator.config.models import Config
-from orchestrator.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 SERVICE_NAME: Final = "podmentor"
 _PATH: Final = "/v1/traces"
@@ -24,10 +26,12 @@ class TracesTarget:
     service_name: str
     named_by: str
     """For messages: the key or the variable."""
+    asked_of_us: bool
+    """By podmentor's own configuration; a variable may be in the environment for the sake of other programs."""
 
 
 def traces_target(config: Config, *, env: Mapping[str, str] | None = None) -> TracesTarget | None:
-    """The collector; None: nobody wants traces.  Raises ConfigError for a variable that is no URL."""
+    """The collector; None: nobody wants traces.  A variable that is no URL of ours to use is told in the log."""
     env = os.environ if env is None else env
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
@@ -42,7 +46,9 @@ def traces_target(config: Config, *, env: Mapping[str, str] | None = None) -> Tr
         url, by = base.rstrip("/") + _PATH, "$OTEL_EXPORTER_OTLP_ENDPOINT"
     else:
         return None
+    asked_of_us = not by.startswith("$")
     parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"{by} must be a URL such as http://127.0.0.1:4318 (OTLP over HTTP)")
-    return TracesTarget(url=url, service_name=name, named_by=by)
+    if not asked_of_us and (parts.scheme not in {"http", "https"} or not parts.hostname):
+        log.warning("no traces are sent: %s is not a URL such as http://127.0.0.1:4318 (OTLP over HTTP)", by)
+        return None
+    return TracesTarget(url=url, service_name=name, named_by=by, asked_of_us=asked_of_us)

@@ -6,7 +6,6 @@ import pytest
 
 from orchestrator.config.models import Config
 from orchestrator.config.telemetry import traces_target
-from orchestrator.errors import ConfigError
 
 OURS = {"otlp_endpoint": "http://collector:4318/"}
 
@@ -42,6 +41,17 @@ def test_the_services_name() -> None:
         assert target.service_name == name
 
 
-def test_a_variable_that_is_no_url() -> None:
-    with pytest.raises(ConfigError, match=r"\$OTEL_EXPORTER_OTLP_ENDPOINT must be a URL"):
-        traces_target(Config(), env={"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"})
+@pytest.mark.parametrize("value", ["collector:4317", "grpc://collector:4317", "http://"])
+def test_a_variable_that_is_no_url_is_not_meant_for_us(value: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert traces_target(Config(), env={"OTEL_EXPORTER_OTLP_ENDPOINT": value}) is None
+    assert "$OTEL_EXPORTER_OTLP_ENDPOINT is not a URL" in caplog.text
+
+
+def test_who_asks() -> None:
+    for config, env, asked in (
+        ({"telemetry": OURS}, {}, True),
+        ({}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, False),
+    ):
+        target = traces_target(Config.model_validate(config), env=env)
+        assert target is not None
+        assert target.asked_of_us is asked

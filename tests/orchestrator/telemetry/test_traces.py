@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,7 +39,9 @@ def trace(run_id: str = RUN, **over: Any) -> RunTrace:
 
 
 def target(url: str) -> TracesTarget:
-    return TracesTarget(url=f"{url}/v1/traces", service_name="agents", named_by="telemetry.otlp_endpoint")
+    return TracesTarget(
+        url=f"{url}/v1/traces", service_name="agents", named_by="telemetry.otlp_endpoint", asked_of_us=True
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -182,6 +185,13 @@ def _not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_not_installed_is_a_clear_error() -> None:
     with pytest.raises(ConfigError, match=r"telemetry.otlp_endpoint asks.*pip install 'podmentor\[otel\]'"):
         open_traces(target("http://127.0.0.1:1"), version="1", instance="i")
+
+
+@pytest.mark.usefixtures("_not_installed")
+def test_a_variable_that_is_there_for_others_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    theirs = replace(target("http://127.0.0.1:1"), named_by="$OTEL_EXPORTER_OTLP_ENDPOINT", asked_of_us=False)
+    assert open_traces(theirs, version="1", instance="i") is NO_TRACES
+    assert "pip install 'podmentor[otel]'" in caplog.text
 
 
 def alive() -> list[str]:
