@@ -32,7 +32,7 @@ from orchestrator.errors import (
 )
 from orchestrator.podman import asking, facts, oci, queries, trees
 from orchestrator.podman.client import LibpodClient
-from orchestrator.podman.creating import create_container
+from orchestrator.podman.creating import create_container, forget_halves
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
 from orchestrator.podman.inits import Inits, has_conmon
 from orchestrator.podman.processes import HeldProcess
@@ -239,11 +239,14 @@ class PodmanRuntime(Runtime):
         the processes are gone."""
         await self._work.run(self._remove(container_id), name="remove")
 
-    async def remove_run(self, run_id: str) -> None:
-        """Remove all containers of a run, also those that a cancelled ``create`` or ``start_sandbox`` still makes."""
+    async def remove_run(self, run_id: str, *, sandbox_id: str | None) -> None:
+        """Remove all containers of a run, also those that a cancelled ``create`` or ``start_sandbox`` still makes, and
+        the half of one that was being made in ``sandbox_id``'s name when Podman was killed."""
         await self._work.settled(run_id)
         for found in await queries.sandboxes(self._client, f"{LABEL_RUN}={run_id}"):
             await self.remove(found.container_id)
+        if sandbox_id is not None:
+            await forget_halves(self._client, sandbox_id)
 
     async def _remove(self, container_id: str) -> None:
         if not await self._inits.kill(container_id):
