@@ -103,7 +103,7 @@ async def test_a_run_that_was_being_started_is_started_again(world: World) -> No
         run = await service.submit()
         await service.until(run.run_id, "status", phase="starting")
         async with asyncio.timeout(10):
-            while (made := (await service.runs.get(run.run_id, user_id=USER)).sandbox_id) is None:
+            while (made := (await service.runs.get(run.run_id, user_id=USER)).sandbox_id) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     world.runtime.hold_create = None
     async with world.service() as service:
