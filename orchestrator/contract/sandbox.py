@@ -118,6 +118,12 @@ class Runtime(Protocol):
         """Whether a memory limit given to a container holds by itself; else the watchdog has to enforce it."""
         ...
 
+    @property
+    def enforcement(self) -> Mapping[str, str]:
+        """How the limits that containers are given are kept, by name: ``memory_max_bytes`` cgroup or watchdog,
+        ``pids_max`` cgroup, rlimit or none, ``cpus`` cgroup or none."""
+        ...
+
     async def start(self) -> None:
         """Find or start the Podman service and probe it.  Raises RuntimeUnavailableError."""
         ...

@@ -16,6 +16,7 @@ from typing import Final
 
 from orchestrator.config.hosts import Address, as_address
 from orchestrator.contract.egress import EgressGrant, EgressReport
+from orchestrator.contract.gateway import DoorTotals
 from orchestrator.egress.answers import AnswerFilter, answer
 from orchestrator.egress.dial import connect
 from orchestrator.egress.heads import WireError
@@ -57,6 +58,7 @@ class RunProxy:
     ) -> None:
         self.grant = grant
         self.flow = Flow()
+        self._arrived = 0
         self._rules = Rules.of(grant.rules)
         self._resolver = resolver
         self._limits = limits
@@ -103,6 +105,16 @@ class RunProxy:
         """Report the counts that are due."""
         self._tell(self._tally.due(time.monotonic()))
 
+    def totals(self) -> DoorTotals:
+        """Its counts; ``connections`` are those of the run, ``requests`` those that were joined to a host."""
+        flow, visitors = self.flow, len(self._visitors)
+        under_way = sum(tunnel.client.count for tunnel in self._tunnels), sum(t.server.count for t in self._tunnels)
+        return DoorTotals(
+            open=visitors + len(self._tunnels), connections=self._arrived, requests=flow.connections,
+            refusals=flow.denials, failures=flow.failures,
+            bytes_up=flow.bytes_up + under_way[0], bytes_down=flow.bytes_down + under_way[1],
+        )  # fmt: skip
+
     async def _stop_listening(self) -> None:
         if self._server is not None:
             self._server.close()
@@ -121,6 +133,7 @@ class RunProxy:
         if len(self._visitors) + len(self._tunnels) >= self._limits.connections:
             visitor.refusal = answer(503, "too many connections at once; close some", code="too_many_connections")
         self._visitors.add(visitor)
+        self._arrived += 1
         return visitor
 
     def _misread(self, visitor: Visitor, error: WireError) -> None:

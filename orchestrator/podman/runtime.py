@@ -14,6 +14,7 @@ from podman.api.path_utils import get_runtime_dir
 from tenacity.wait import wait_base
 
 from orchestrator.config.models import PodmanConfig
+from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.contract.sandbox import (
     LABEL_INSTANCE,
     LABEL_RUN,
@@ -30,7 +31,7 @@ from orchestrator.errors import (
     SandboxGoneError,
     TransientSandboxError,
 )
-from orchestrator.podman import asking, facts, oci, queries, trees
+from orchestrator.podman import asking, facts, oci, processes, queries, trees
 from orchestrator.podman.client import LibpodClient
 from orchestrator.podman.creating import create_container, forget_halves
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
@@ -69,6 +70,7 @@ class PodmanRuntime(Runtime):
         service_env: dict[str, str] | None = None,
         user_socket: Path | None = None,
         retry_wait: wait_base | None = None,
+        metrics: Metrics = NO_METRICS,
     ) -> None:
         """``owned_roots``: where ``delete_tree`` may remove.  ``image_tags``: for these backends the image with this
         tag, not the current one.  ``service_env``: Podman's environment (see ``environment.podman_environment``);
@@ -91,7 +93,7 @@ class PodmanRuntime(Runtime):
             oci_runtime=oci_runtime,
             env=service_env,
         )
-        self._client = LibpodClient(self._service, self._transport, wait=retry_wait)
+        self._client = LibpodClient(self._service, self._transport, wait=retry_wait, metrics=metrics)
         self._exits = ExitWatch()
         self._conmons: dict[str, int] = {}
         self._inits = Inits()
@@ -103,6 +105,11 @@ class PodmanRuntime(Runtime):
     def memory_by_cgroup(self) -> bool:
         """Whether the memory controller is there for containers (cgroup v2, delegated).  False before ``start``."""
         return "memory" in self._host.controllers
+
+    @property
+    def enforcement(self) -> Mapping[str, str]:
+        """How limits are kept, by name.  To be asked after ``start``."""
+        return facts.enforcement(self._host)
 
     async def start(self) -> None:
         """Find or start the service, and learn what the machine can do.  Raises RuntimeUnavailableError."""
@@ -258,7 +265,7 @@ class PodmanRuntime(Runtime):
         try:
             await asking.delete(self._client, container_id)
             if conmon is not None:
-                await _ensure_end(conmon, seconds=PROCESS_SECONDS)
+                await processes.ensure_end(conmon, seconds=PROCESS_SECONDS)
         finally:
             if conmon is not None:
                 conmon.close()
@@ -287,10 +294,3 @@ class PodmanRuntime(Runtime):
     @staticmethod
     def _conmon(container_id: str, pid: int) -> HeldProcess | None:
         return HeldProcess.open(pid, lambda pid: is_conmon(pid, container_id))
-
-
-async def _ensure_end(process: HeldProcess, *, seconds: float) -> None:
-    if not await process.ended_within(seconds):
-        log.warning("process %d of a removed container was still there: killed", process.pid)
-        process.send(signals.SIGKILL)
-        await process.ended_within(PROCESS_SECONDS)

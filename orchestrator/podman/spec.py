@@ -57,6 +57,8 @@ class HostFacts:
     """Controllers that containers can be limited by: empty where rootless limits are ignored (cgroup v1)."""
     nproc_per_userns: bool = False
     """Linux 5.14 and later count RLIMIT_NPROC per user namespace, which makes it a limit of one container."""
+    ipc_sysctls: bool = False
+    """Linux 5.19 and later let the owner of an IPC namespace set its limits."""
     seccomp_profile: str | None = None
     """Path of the profile to use; None: Podman's own."""
 
@@ -182,7 +184,9 @@ def _limits(spec: SandboxSpec, host: HostFacts) -> dict[str, Any]:
     rlimits = [{"type": "core", "soft": 0, "hard": 0}]
     if host.nproc_per_userns:
         rlimits.append({"type": "nproc", "soft": spec.pids_max, "hard": spec.pids_max})
-    return {"resource_limits": resources, "r_limits": rlimits}
+    # System V shared memory goes with the last process that has it mapped, so that none of it can be hidden.
+    sysctl = {"kernel.shm_rmid_forced": "1"} if host.ipc_sysctls else {}
+    return {"resource_limits": resources, "r_limits": rlimits, "sysctl": sysctl}
 
 
 def _tmpfs(destination: str, size: int, *options: str) -> dict[str, Any]:

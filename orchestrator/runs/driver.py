@@ -23,16 +23,19 @@ from orchestrator.runs import launch as launching
 from orchestrator.runs import space
 from orchestrator.runs.advice import advised
 from orchestrator.runs.clock import now
+from orchestrator.runs.closing import closing_columns
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
+from orchestrator.runs.disk_guard import DiskGuard
 from orchestrator.runs.egress_door import EgressDoor
 from orchestrator.runs.ending import TEARDOWN_SECONDS, end_sandbox, kill, tear_down
-from orchestrator.runs.journal import Entry, clean, to_json
+from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.limits_watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
-from orchestrator.runs.state import advance, outcome_of
+from orchestrator.runs.state import advance
 from orchestrator.runs.store import StoredRun, set_session
+from orchestrator.runs.watching import note_end
 from orchestrator.runs.ways import route_of
 from orchestrator.tasks import TaskOwner
 
@@ -56,10 +59,12 @@ class RunDriver:
         self._tasks = TaskOwner(f"run {self._id[:8]}")
         self.door = EgressDoor(self._id, deps)
         self._decoder = LogDecoder(deps.adapters[run.record.backend].parser_for(run.resumed))
-        self._watch = LimitsWatch(run.record, self._decoder)
+        self._disk = DiskGuard(run, deps)
+        self._watch = LimitsWatch(run.record, self._decoder, disk=self._disk, tell=self._tell)
         self._pump = Pump(
             run_id=self._id, decoder=self._decoder, journal=deps.journal,
-            announced=run.record.state == "running", on_progress=self._watch.progressed,
+            announced=run.record.state == "running", output_max_bytes=run.record.limits.output_max_bytes,
+            on_progress=self._watch.progressed,
         )  # fmt: skip
         self._space = space.Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._container_id = run.container_id
@@ -82,6 +87,7 @@ class RunDriver:
                 await kill(self._deps.runtime, self._container_id)  # nobody might come to do it in time
             raise
         finally:
+            self._disk.stop()
             await self._tasks.aclose()
 
     async def _live(self, adopt: FoundSandbox | Literal["gone"] | None) -> Error | None:
@@ -111,7 +117,7 @@ class RunDriver:
         if self._watch.stop.is_set():  # cancelled while it was between the line and here
             return None
         self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
-        launch = launching.launch(self._run, self._deps, self._account, self.door)
+        launch = launching.launch(self._run, self._deps, self._account, self.door, self._disk)
         task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
         if not task.done():
@@ -126,6 +132,8 @@ class RunDriver:
     async def _adopt(self, found: FoundSandbox | Literal["gone"]) -> StartedSandbox | None:
         """Take up a sandbox that runs or has ended; its gateway is opened again in case the relay is new."""
         self._watch.started(self._run.record)
+        self._watch.warned |= await self._deps.journal.warned(self._id)
+        await self._disk.adopt(self._account)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
         self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
         if self._run.cancel_requested:
@@ -182,12 +190,16 @@ class RunDriver:
         pump = self._tasks.spawn(self._pump.run(tail), name="pump", awaited=True)
         by_cgroup = self._deps.runtime.memory_by_cgroup
         self._tasks.spawn(self._watch.measure(sandbox, self._deps.processes, by_cgroup=by_cgroup), name="memory")
+        disk = self._tasks.spawn(self._watch.watch_disk(sandbox), name="disk")
+        self._tasks.spawn(self._watch.watch_log(tail.path, self._deps.processes), name="log size")
         ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait", awaited=True)
         await self._first(ended, pump)
         if not ended.done():
             self._tasks.spawn(self._note_verdict(), name="verdict")
             await end_sandbox(self._deps.runtime, sandbox.container_id, ended, polite=self._watch.polite)
         self._exit = ended.result() if ended.done() and not ended.cancelled() else SandboxExit(exit_code=None)
+        disk.cancel()
+        await self._disk.finish()
         await self._drain(tail, pump)
 
     async def _note_verdict(self) -> None:
@@ -215,6 +227,9 @@ class RunDriver:
         finally:
             self._deps.watcher.release(tail)
 
+    def _tell(self, status: Status) -> None:
+        self._tasks.spawn(self._pump.append([Entry(now(), "orchestrator", status)]), name=status.phase)
+
     async def _finish(self, failure: Error | None) -> None:
         """Remove what the run had, then write its last event."""
         said = self._decoder.terminal
@@ -229,11 +244,16 @@ class RunDriver:
         if self._account is not None and isinstance(last.event, Error):
             last = last._replace(event=await advised(last.event, self._account, self._id, self._deps.homes))
         await self._stop_granting()
-        self.untidy = not await tear_down(
-            self._run, self._deps, container_id=self._container_id, close_door=self.door.close
-        )
+        with self._deps.trails.step(self._id, "teardown"):
+            self.untidy = not await tear_down(
+                self._run, self._deps, container_id=self._container_id, close_door=self.door.close
+            )
         assert isinstance(last.event, Completed | Error)
-        await self._pump.append([*entries, last], self._columns(last.event), also=self._keep_session)
+        await note_end(self._id, last.event, self._exit, self._deps)
+        exit_code = None if self._exit is None else self._exit.exit_code
+        state: RunState = "running" if self._pump.announced else "starting"
+        columns = closing_columns(last.event, state=state, exit_code=exit_code, measured=self._watch.usage())
+        await self._pump.append([*entries, last], columns, also=self._keep_session)
 
     def _keep_session(self, connection: sqlite3.Connection) -> None:
         if self._pump.session_id is not None and self._pump.conversed:
@@ -259,24 +279,3 @@ class RunDriver:
         if not isinstance(said, Error) or said.reason == "lost":
             return verdict
         return replace(verdict, details={**verdict.details, "agent_error": said.message})
-
-    def _state(self) -> RunState:
-        return "running" if self._pump.announced else "starting"
-
-    def _columns(self, last: TerminalEvent) -> dict[str, object]:
-        usage: dict[str, Any] = {**self._watch.usage(), "output_bytes": self._decoder.output_bytes}
-        columns: dict[str, object] = {
-            "state": advance(self._state(), "ended"),
-            "outcome": outcome_of(last),
-            "finished_at": now(),
-            "exit_code": None if self._exit is None else self._exit.exit_code,
-        }
-        match last:
-            case Completed():
-                usage |= {"tokens": last.tokens.to_dict(), "cost_usd": last.cost_usd, "turns": last.turns}
-                columns |= {"final_text": clean(last.final_text), "error": None}
-            case Error():
-                usage |= {k: v for k, v in last.details.items() if k in {"tokens", "cost_usd", "turns"}}
-                columns["error"] = to_json(last.data())
-        columns["usage"] = to_json(usage)
-        return columns

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +50,7 @@ class LogTail:
         self._complete = True
         self._written.set()
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The bytes of the log as they come, until ``finish`` was called and the end is reached.
 
         Raises StorageError when the log is not there or was made shorter: its events would be wrong from there on.

@@ -19,9 +19,10 @@ from orchestrator.runs.ending import Sweeper
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.launch import has_output
 from orchestrator.runs.line import Claim, ClaimKind, Line, Waiting
+from orchestrator.runs.rows import StoredRun
 from orchestrator.runs.space import Space, failure
 from orchestrator.runs.state import advance
-from orchestrator.runs.store import StoredRun
+from orchestrator.runs.watching import note_end
 from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,8 @@ class Supervisor:
         """Sweep what a crash left, take over what still runs, queue what waited."""
         deps = self._deps
         for subagent_id, how in (await deps.workspaces.recover()).items():
-            await deps.audit.record(f"changes.{how}", subagent_id=subagent_id, reason="an apply was interrupted")
+            event = "changes.completed" if how == "completed" else "changes.rolled_back"
+            await deps.audit.note(event, subagent_id=subagent_id, reason="an apply was interrupted")
         boxes = {box.run_id: box for box in await deps.runtime.find()}
         runs = await deps.store.unfinished()
         unfinished = {run.record.run_id for run in runs}
@@ -225,6 +227,7 @@ class Supervisor:
         self._tasks.spawn(self._end_waiting(run_id, error), name=f"end {run_id[:8]}")
 
     async def _end_waiting(self, run_id: str, error: Error) -> None:
+        await note_end(run_id, error, None, self._deps)
         await self._deps.journal.insist(
             run_id,
             [Entry(now(), "orchestrator", error)],

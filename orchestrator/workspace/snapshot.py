@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ KEPT: Final = 20
 """Older snapshots of a conversation are removed."""
 MAX_BYTES: Final = 2 * 1024**3
 """A run that leaves more new content than this gets no snapshot."""
+MAX_SECONDS: Final = 20.0
+"""Nor does one whose new files take longer to be copied: a run is over only after that, however many files it left."""
 NEXT: Final = "upper.next"
 Marks: TypeAlias = dict[str, str]
 """By changed path what the agent has there: ``gone``, or kind, executable and digest in one text."""
@@ -55,7 +58,7 @@ def take(
 ) -> None:
     """The snapshot at the end of a run.  ``changed``: the paths that differ from the repo, and whether they exist.
 
-    Blocking.  Raises OSError, StorageError (too much new content).
+    Blocking.  Raises OSError, StorageError (too much new content, or too many new files).
     """
     directory = base / DIRECTORY
     (directory / "blobs").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,6 +172,7 @@ class _Walk:
         self._out = out
         self._whiteout = whiteout
         self._bytes = 0
+        self._deadline = time.monotonic() + MAX_SECONDS
 
     def directory(self, fd: int, prefix: str, depth: int) -> None:
         """One directory, opened, with all below it."""
@@ -203,6 +207,10 @@ class _Walk:
         if self._bytes > MAX_BYTES:
             raise StorageError(
                 f"the run left more than {MAX_BYTES // 1024**3} GiB of new content: there is no snapshot"
+            )
+        if time.monotonic() > self._deadline:
+            raise StorageError(
+                f"the run left so many new files that {MAX_SECONDS:g} s are not enough: there is no snapshot"
             )
         with opened(fd, name) as source:
             with suppress(FileNotFoundError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from orchestrator.contract.egress import EgressGrant, EgressListener, EgressReport
-from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 
 
 class FakeRelay:
@@ -24,6 +24,7 @@ class FakeRelay:
         self.hold: asyncio.Event | None = None
         """A relay that hangs."""
         self.kept: bool | None = None
+        self.counts: RelayTotals | None = None
         self._listener: EgressListener | None = None
 
     async def start(self) -> None:
@@ -58,6 +59,9 @@ class FakeRelay:
 
     async def granted(self) -> set[str]:
         return {*self.grants, *self.egress}
+
+    async def totals(self) -> RelayTotals | None:
+        return self.counts
 
     async def aclose(self, *, keep: bool) -> None:
         self.kept = keep

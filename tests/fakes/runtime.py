@@ -60,9 +60,15 @@ class FakeRuntime:
         self.removed: list[str] = []
         self.asked_for: list[str | None] = []
         """The sandboxes of the runs whose containers were all to be removed."""
+        self.cpus_by = "cgroup"
         self.fail_remove: SandboxError | None = None
         self.fail_signal: SandboxError | None = None
         self.hold_signal: asyncio.Event | None = None
+
+    @property
+    def enforcement(self) -> dict[str, str]:
+        memory = "cgroup" if self.memory_by_cgroup else "watchdog"
+        return {"memory_max_bytes": memory, "pids_max": "rlimit", "cpus": self.cpus_by}
 
     async def start(self) -> None:
         return None

@@ -13,10 +13,11 @@ from orchestrator.errors import RuntimeUnavailableError, SandboxError, Transient
 from orchestrator.podman import client as client_module
 from orchestrator.podman import service as service_module
 from orchestrator.podman import transport as transport_module
-from orchestrator.podman.client import LibpodClient, answered
+from orchestrator.podman.client import LibpodClient, answered, call_name
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.transport import Reply, Transport, message_of
 from tests.fakes.libpod import Answer, FakeLibpod
+from tests.fakes.metrics import FakeMetrics
 
 ASK: tuple[Literal["GET"], str] = ("GET", "/thing")
 BUSY = Answer.error(500, "database is locked")
@@ -208,3 +209,34 @@ async def test_calls_that_hang_leave_threads_for_pings_and_for_other_services(
         assert (await transport.call(other.socket, *ASK, timeout=10)).body == 1
     release.set()
     await asyncio.gather(*hanging)
+
+
+async def test_calls_errors_and_retries_are_counted(transport: Transport, libpod: FakeLibpod, tmp_path: Path) -> None:
+    metrics = FakeMetrics()
+    service = PodmanService(transport, runtime_dir=tmp_path, configured=libpod.socket)
+    client = LibpodClient(service, transport, wait=wait_none(), metrics=metrics)
+    libpod.script("GET", "/containers/abc/json", BUSY, Answer(200, {}))
+    await client.call("GET", "/containers/abc/json")
+    assert metrics.values == {
+        "podman_errors_total{call=containers.json,code=sandbox_busy}": 1, "podman_retries_total": 1,
+    }  # fmt: skip
+    assert {name: len(found) for name, found in metrics.measured.items()} == {
+        "podman_call_seconds{call=containers.json}": 2
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("GET", "/info", "info"),
+        ("POST", "/containers/create", "containers.create"),
+        ("POST", "/containers/0123abc/start", "containers.start"),
+        ("DELETE", "/containers/0123abc", "containers.delete"),
+        ("GET", "/containers/json", "containers.json"),
+        ("GET", "/images/localhost/podmentor/json:current/json", "images.json"),
+        ("GET", "/containers/an-id-as-last-part", "containers"),
+        ("GET", "/whatever/an-id", "other"),
+    ],
+)
+def test_names_of_calls_hold_no_ids(method: Literal["GET", "POST", "DELETE"], path: str, name: str) -> None:
+    assert call_name(method, path) == name

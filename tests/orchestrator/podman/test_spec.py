@@ -306,3 +306,8 @@ def test_a_person_at_a_terminal_gets_one_and_is_not_logged() -> None:
     assert made["log_configuration"] == {"driver": "none"}
     differing = {key for key in made if made[key] != usual[key]}
     assert differing == {"terminal", "stdin", "log_configuration"}
+
+
+def test_shared_memory_without_a_process_goes_where_the_kernel_lets_us_say_so() -> None:
+    assert payload(host=HostFacts(ipc_sysctls=True))["sysctl"] == {"kernel.shm_rmid_forced": "1"}
+    assert payload(host=HostFacts(ipc_sysctls=False))["sysctl"] == {}

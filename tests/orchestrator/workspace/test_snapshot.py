@@ -125,6 +125,17 @@ async def test_unchanged_files_are_not_read_again(tmp_path: Path, monkeypatch: p
         await overlay.ended("4" * 32)
 
 
+async def test_files_without_number_do_not_keep_a_run_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overlay = await two_runs(tmp_path)
+    monkeypatch.setattr(snapshot, "MAX_SECONDS", -1.0)
+    await overlay.ended(THREE)  # nothing new is to be copied
+    (overlay.upper / "more").write_text("new")
+    with pytest.raises(Exception, match="no snapshot"):
+        await overlay.ended("4" * 32)
+
+
 async def test_old_snapshots_go_with_their_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "KEPT", 1)
     overlay = await two_runs(tmp_path)
