@@ -158,8 +158,10 @@ class Runtime(Protocol):
         """Kill what still runs and remove the container.  Done when it returns; fine when it was gone already."""
         ...
 
-    async def remove_run(self, run_id: str) -> None:
-        """``remove`` whatever there is of a run, also what a cancelled ``create`` or ``start_sandbox`` still makes."""
+    async def remove_run(self, run_id: str, *, sandbox_id: str | None) -> None:
+        """``remove`` whatever there is of a run, also what a cancelled ``create`` or ``start_sandbox`` still makes.
+
+        ``sandbox_id``: the newest one that it got, in case the engine was killed while it made that."""
         ...
 
     async def find(self) -> list[FoundSandbox]:

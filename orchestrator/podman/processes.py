@@ -128,6 +128,14 @@ async def end(process: HeldProcess, *, term_seconds: float | None = None) -> boo
     return await process.ended_within(KILL_SECONDS)
 
 
+async def ensure_end(process: HeldProcess, *, seconds: float) -> None:
+    """Give a process that should end by itself some time for it; then kill it."""
+    if not await process.ended_within(seconds):
+        log.warning("process %d of a removed container was still there: killed", process.pid)
+        process.send(signal.SIGKILL)
+        await process.ended_within(KILL_SECONDS)
+
+
 async def run(argv: Sequence[str], *, timeout: float, env: dict[str, str] | None = None) -> tuple[int, str]:
     """Run a short-lived command and reap it: exit code and the end of what it wrote to standard error.
 

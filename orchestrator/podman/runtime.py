@@ -31,9 +31,9 @@ from orchestrator.errors import (
     SandboxGoneError,
     TransientSandboxError,
 )
-from orchestrator.podman import asking, facts, oci, queries, trees
+from orchestrator.podman import asking, facts, oci, processes, queries, trees
 from orchestrator.podman.client import LibpodClient
-from orchestrator.podman.creating import create_container
+from orchestrator.podman.creating import create_container, forget_halves
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
 from orchestrator.podman.inits import Inits, has_conmon
 from orchestrator.podman.processes import HeldProcess, most_files
@@ -246,11 +246,14 @@ class PodmanRuntime(Runtime):
         the processes are gone."""
         await self._work.run(self._remove(container_id), name="remove")
 
-    async def remove_run(self, run_id: str) -> None:
-        """Remove all containers of a run, also those that a cancelled ``create`` or ``start_sandbox`` still makes."""
+    async def remove_run(self, run_id: str, *, sandbox_id: str | None) -> None:
+        """Remove all containers of a run, also those that a cancelled ``create`` or ``start_sandbox`` still makes, and
+        the half of one that was being made in ``sandbox_id``'s name when Podman was killed."""
         await self._work.settled(run_id)
         for found in await queries.sandboxes(self._client, f"{LABEL_RUN}={run_id}"):
             await self.remove(found.container_id)
+        if sandbox_id is not None:
+            await forget_halves(self._client, sandbox_id)
 
     async def _remove(self, container_id: str) -> None:
         if not await self._inits.kill(container_id):
@@ -262,7 +265,7 @@ class PodmanRuntime(Runtime):
         try:
             await asking.delete(self._client, container_id)
             if conmon is not None:
-                await _ensure_end(conmon, seconds=PROCESS_SECONDS)
+                await processes.ensure_end(conmon, seconds=PROCESS_SECONDS)
         finally:
             if conmon is not None:
                 conmon.close()
@@ -291,10 +294,3 @@ class PodmanRuntime(Runtime):
     @staticmethod
     def _conmon(container_id: str, pid: int) -> HeldProcess | None:
         return HeldProcess.open(pid, lambda pid: is_conmon(pid, container_id))
-
-
-async def _ensure_end(process: HeldProcess, *, seconds: float) -> None:
-    if not await process.ended_within(seconds):
-        log.warning("process %d of a removed container was still there: killed", process.pid)
-        process.send(signals.SIGKILL)
-        await process.ended_within(PROCESS_SECONDS)

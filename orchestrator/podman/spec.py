@@ -24,6 +24,8 @@ from orchestrator.errors import InvalidRequestError
 
 AGENT_UID: Final = 1000
 AGENT_GID: Final = 1000
+NAME: Final = "podmentor-"
+"""What the names of containers begin with; the sandbox id follows."""
 HOSTNAME: Final = "podmentor"
 STOP_TIMEOUT: Final = 2
 """Seconds between TERM and KILL when somebody else stops the container; the supervisor has its own ladder."""
@@ -68,7 +70,7 @@ def create_payload(spec: SandboxSpec, *, host: HostFacts) -> dict[str, Any]:
     """The JSON body for ``POST /libpod/containers/create``.  Raises InvalidRequestError for what cannot be safe."""
     _check(spec)
     return {
-        "name": f"podmentor-{spec.sandbox_id}",
+        "name": f"{NAME}{spec.sandbox_id}",
         **_process(spec),
         **_privileges(host),
         **_filesystem(spec),

@@ -104,12 +104,13 @@ async def tear_down(
 
 async def _remove_container(run: StoredRun, deps: Deps, container_id: str | None) -> None:
     run_id = run.record.run_id
+    sandbox_id = (await deps.store.run(run_id)).record.sandbox_id
     if container_id is not None:
         with suppress(SandboxGoneError):
             await deps.runtime.remove(container_id)
     elif run.record.started_at is not None:
-        await deps.runtime.remove_run(run_id)
-    if (sandbox_id := (await deps.store.run(run_id)).record.sandbox_id) is not None:
+        await deps.runtime.remove_run(run_id, sandbox_id=sandbox_id)
+    if sandbox_id is not None:
         await deps.store.update_sandbox(sandbox_id, ended=True)
 
 
@@ -154,6 +155,14 @@ class Sweeper:
             log.warning("the container of run %s cannot be removed yet: %s", box.run_id, error.message)
             self.note(box.run_id)
 
+    async def requeued(self, run: StoredRun) -> None:
+        """Remove what there may be of a container whose making was cut short; the run will get another one."""
+        run_id = run.record.run_id
+        try:
+            await self._deps.runtime.remove_run(run_id, sandbox_id=run.record.sandbox_id)
+        except PodmentorError as error:
+            log.warning("run %s: what a crash left of its container is still there: %s", run_id, error.message)
+
     def note(self, run_id: str) -> None:
         """Something of this run, which has ended, is still there."""
         self._left.add(run_id)
@@ -173,7 +182,8 @@ class Sweeper:
     async def _gone(self, run_id: str) -> bool:
         try:
             async with asyncio.timeout(TEARDOWN_SECONDS):
-                await self._deps.runtime.remove_run(run_id)
+                sandbox_id = (await self._deps.store.run(run_id)).record.sandbox_id
+                await self._deps.runtime.remove_run(run_id, sandbox_id=sandbox_id)
                 await self._deps.relay.revoke(run_id)
                 await self._deps.workspaces.remove_control_dir(run_id)
                 await leave_account(run_id, self._deps)

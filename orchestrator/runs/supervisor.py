@@ -93,6 +93,7 @@ class Supervisor:
             if await asyncio.to_thread(has_output, self._deps.paths.log_path(record.run_id)):
                 self._take_over(run, account, "gone")  # it did begin, and must not be done twice
                 return
+            await self._sweeper.requeued(run)
             await self._deps.homes.leave(record.run_id)
             decided = CANCELLED if run.cancel_requested else None if record.error is None else Error(**record.error)
             if decided is not None:  # it was being ended when the service died

@@ -58,6 +58,8 @@ class FakeRuntime:
         self.hold_create: asyncio.Event | None = None
         self.memory_by_cgroup = True
         self.removed: list[str] = []
+        self.asked_for: list[str | None] = []
+        """The sandboxes of the runs whose containers were all to be removed."""
         self.cpus_by = "cgroup"
         self.fail_remove: SandboxError | None = None
         self.fail_signal: SandboxError | None = None
@@ -126,7 +128,8 @@ class FakeRuntime:
             if box.state == "running":
                 box.exit(137)
 
-    async def remove_run(self, run_id: str) -> None:
+    async def remove_run(self, run_id: str, *, sandbox_id: str | None) -> None:
+        self.asked_for.append(sandbox_id)
         for box in [box for box in self.boxes.values() if box.spec.run_id == run_id]:
             await self.remove(box.container_id)
 

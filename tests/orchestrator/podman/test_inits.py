@@ -169,7 +169,7 @@ async def test_removing_a_run_waits_for_what_a_cancelled_create_makes(
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    removing = asyncio.ensure_future(runtime.remove_run("run-1"))
+    removing = asyncio.ensure_future(runtime.remove_run("run-1", sandbox_id=None))
     await asyncio.wait({removing}, timeout=0.1)
     assert not removing.done()
     answered.set()
