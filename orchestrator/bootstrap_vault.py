@@ -14,7 +14,8 @@ from orchestrator.config.models import Config, Paths
 from orchestrator.config.vault import vault_place
 from orchestrator.contract.credentials import UserKeys
 from orchestrator.credentials import ByoKey, CredentialChain, Homes, OwnKeys, Subscription, TechnicalUser
-from orchestrator.errors import VaultUnavailableError
+from orchestrator.errors import ConfigError, VaultUnavailableError
+from orchestrator.registry import load_adapters
 from orchestrator.vault import KeySource, MasterKey, Vault, VaultAdmin
 
 __all__ = [
@@ -33,7 +34,17 @@ def enabled_backends(config: Config) -> list[str]:
 
 def credential_chain(config: Config, paths: Paths, vault: Vault | None) -> CredentialChain:
     """Every place where a credential may be."""
-    return CredentialChain([Subscription(Homes(paths.plugin_storage)), ByoKey(vault), TechnicalUser()], config)
+
+    def has_login(backend: str) -> bool:
+        try:
+            adapter = load_adapters([backend])[backend]
+        except ConfigError:
+            return False
+        own_command = config.external_agent.backends[backend].login_command
+        return adapter.supports_byo_subscription and (own_command or adapter.login_argv()) is not None
+
+    subscription = Subscription(Homes(paths.plugin_storage), has_login=has_login)
+    return CredentialChain([subscription, ByoKey(vault), TechnicalUser()], config)
 
 
 @asynccontextmanager

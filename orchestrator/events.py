@@ -138,7 +138,7 @@ class Status(_Event):
 
     ``phase`` is one of: queued {position, waiting_for?}, starting, running, retrying {attempt, delay_ms?, cause},
     egress_denied {host, port, reason, count}, egress_allowed {host, port}, limit_warning, mcp_unavailable,
-    unparsed {line, raw}, diagnostic {stderr}, applied,
+    unparsed {line, raw}, diagnostic {stderr}, output_lost {message}, applied,
     heartbeat (never journalled).  ``info`` holds the members in braces and is merged into ``data``.
     """
 

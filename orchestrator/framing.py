@@ -11,6 +11,7 @@ Two framers, both pure and indifferent to how the bytes are cut:
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 SOFT_LIMIT = 4 * 1024 * 1024
@@ -22,16 +23,31 @@ HARD_LIMIT = 16 * 1024 * 1024
 GIVEN_UP_KEEP = 4096
 
 
+LOG_LINE_MAX = 1024 * 1024
+"""Far above any line that conmon writes; a longer one (the zeros behind a power loss) is taken in pieces."""
+_HEADER = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d)) std(?:out|err) [PF] ")
+_NEAR = timedelta(days=1)
+
+
 class LogPiece(NamedTuple):
-    """What one line of conmon's log holds; ``data`` ends with a newline when the output's line ended there."""
+    """What one line of conmon's log holds; ``data`` ends with a newline when the output's line ended there.
+
+    ``torn``: conmon could not write all of it (the disk was full, the machine lost power), and perhaps nothing of what
+    came next.
+    """
 
     stream: Literal["stdout", "stderr"]
     ts: str
     data: bytes
+    torn: bool = False
 
 
 class CriFramer:
-    """Reads conmon's log.  A line that conmon did not write (a torn disk, a foreign hand) is passed on as stderr."""
+    """Reads conmon's log.  A line that conmon did not write (a torn disk, a foreign hand) is passed on as stderr.
+
+    When the disk is full conmon drops what it cannot write and goes on: the beginning of one line stands there, and on
+    the same line, once there is room again, a whole other one.  The two are told apart.
+    """
 
     def __init__(self) -> None:
         self._pending = b""
@@ -40,7 +56,45 @@ class CriFramer:
     def feed(self, data: bytes) -> list[LogPiece]:
         """Take the next bytes of the log; the pieces that are complete."""
         *lines, self._pending = (self._pending + data).split(b"\n")
-        return [self._piece(line) for line in lines]
+        pieces = [piece for line in lines for piece in self._long(line)]
+        while len(self._pending) > LOG_LINE_MAX:
+            pieces += self._pieces(self._pending[:LOG_LINE_MAX])
+            self._pending = self._pending[LOG_LINE_MAX:]
+        return pieces
+
+    def flush(self) -> list[LogPiece]:
+        """Nothing follows: a line that has no end is torn.  Zeros are what a file system leaves after a power loss."""
+        rest, self._pending = self._pending.rstrip(b"\0"), b""
+        if not rest:
+            return []
+        *whole, last = self._pieces(rest)
+        return [*whole, last._replace(torn=True)]
+
+    def _long(self, line: bytes) -> list[LogPiece]:
+        starts = range(0, max(1, len(line)), LOG_LINE_MAX)
+        return [piece for start in starts for piece in self._pieces(line[start : start + LOG_LINE_MAX])]
+
+    def _pieces(self, line: bytes) -> list[LogPiece]:
+        pieces: list[LogPiece] = []
+        while (cut := self._next_frame(line)) is not None:
+            pieces.append(self._piece(line[:cut])._replace(torn=True))
+            line = line[cut:]
+        return [*pieces, self._piece(line)]
+
+    def _next_frame(self, line: bytes) -> int | None:
+        """Where another frame begins within ``line``.
+
+        Output may quote such a log.  What is quoted was written before; a frame that stands behind a torn one was
+        written after it, so its time tells.
+        """
+        if line.count(b" std") < 2 and _HEADER.match(line):
+            return None
+        own = _time(line) or _time(self._ts.encode())
+        for found in _HEADER.finditer(line, 1):
+            at = _time(found[1])
+            if at is not None and (own is None or own <= at < own + _NEAR):
+                return found.start()
+        return None
 
     def _piece(self, line: bytes) -> LogPiece:
         parts = line.split(b" ", 3)
@@ -49,6 +103,15 @@ class CriFramer:
             stream: Literal["stdout", "stderr"] = "stdout" if parts[1] == b"stdout" else "stderr"
             return LogPiece(stream, self._ts, parts[3] + (b"\n" if parts[2] == b"F" else b""))
         return LogPiece("stderr", self._ts, line + b"\n")
+
+
+def _time(head: bytes) -> datetime | None:
+    """The moment that a line of the log begins with."""
+    try:
+        moment = datetime.fromisoformat(head[:40].split(b" ", 1)[0].decode("ascii"))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
 
 
 class LineFramer:

@@ -122,6 +122,9 @@ python3=/usr/bin/python3
 python3-venv=ensurepip
 LIST
   network_helper
+  if [[ ${WITH_VM:-} ]]; then
+    printf '%s\n' qemu-system-x86=qemu-system-x86_64 e2fsprogs=mke2fs
+  fi
 }
 
 is_there() {

@@ -8,8 +8,8 @@ block is told.  Older releases print the same objects with fewer members, some w
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from adapters.claude_code.blocks import (
     KeptText,
@@ -22,10 +22,9 @@ from adapters.claude_code.blocks import (
 )
 from adapters.claude_code.failures import Failure, message_of, reason_of
 from adapters.claude_code.outcome import Usage, read_result
-from orchestrator.contract.parsing import JsonLinesParser
+from orchestrator.contract.parsing import UNREADABLE, JsonLinesParser, end_missing
 from orchestrator.events import (
     AgentEvent,
-    Completed,
     Error,
     MessageDelta,
     SessionStarted,
@@ -35,6 +34,7 @@ from orchestrator.events import (
     ToolUse,
 )
 
+BlockReader: TypeAlias = Callable[[dict[str, Any]], Sequence[AgentEvent]]
 QUIET_TYPES = frozenset({
     "control_response", "control_cancel_request", "keep_alive", "tool_progress", "tool_use_summary",
     "prompt_suggestion", "transcript_mirror", "attachment", "tombstone",
@@ -92,10 +92,9 @@ class ClaudeCodeParser(JsonLinesParser):
 
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
         """No ``result`` line came: killed, never started, or an output that lacks its end."""
-        if exit_code == 0 and self._answered and self._failure is None:
-            text, tokens = self._last_text.join(), self._usage.total()
-            return [Completed(final_text=text, tokens=tokens, duration_ms=0, stop_reason="missing_result")]
         details: dict[str, Any] = {"exit_code": exit_code, "stderr": stderr_tail}
+        if exit_code == 0 and self._answered and self._failure is None:
+            return [end_missing("Claude Code", self._last_text.join(), details)]
         if self._last_retry is not None:
             details["last_retry"] = self._last_retry
         if self._failure is not None:
@@ -158,10 +157,7 @@ class ClaudeCodeParser(JsonLinesParser):
         if message is None or message.id != message_id:
             message = self._messages[parent] = Message(message_id)
             self._usage.count(message_id, body.get("usage"))
-        events: list[AgentEvent] = []
-        for block in blocks:
-            events += self._block(block, message, parent)
-        return events
+        return self._each(blocks, lambda block: self._block(block, message, parent))
 
     def _block(self, block: dict[str, Any], message: Message, parent: str | None) -> Sequence[AgentEvent]:
         kind = block["type"]
@@ -187,14 +183,31 @@ class ClaudeCodeParser(JsonLinesParser):
         return [ToolUse(tool_call_id=call_id, name=name, input=arguments, parent_tool_call_id=parent)]
 
     def _user(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
-        """Tool results; what else is said in the user's name (the prompt again, "[Request interrupted…") is known."""
         parent = obj.get("parent_tool_use_id")
-        blocks = content_blocks(obj["message"]["content"])
-        return [_tool_result(block, parent) for block in blocks if block["type"].endswith("tool_result")]
+        return self._each(content_blocks(obj["message"]["content"]), lambda block: self._said_by_user(block, parent))
+
+    def _said_by_user(self, block: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
+        """Tool results; what else is said in the user's name (the prompt again, "[Request interrupted…") is known."""
+        kind = block["type"]
+        if kind.endswith("tool_result"):
+            return [_tool_result(block, parent)]
+        return () if kind == "text" or kind in QUIET_BLOCKS else [self._unknown(block)]
+
+    def _each(self, blocks: list[dict[str, Any]], read: BlockReader) -> list[AgentEvent]:
+        """Block by block: one that is not understood does not hide the others of its message."""
+        events: list[AgentEvent] = []
+        for block in blocks:
+            try:
+                events += read(block)
+            except UNREADABLE:
+                events.append(self._unknown(block))
+        return events
 
     # --- the rest -----------------------------------------------------------------------------------------------
 
     def _system(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
+        if "subtype" not in obj and self._session_id is not None:
+            return [self._unknown(obj)]
         subtype = obj.get("subtype", "init")
         if subtype == "init":
             return self._init(obj)

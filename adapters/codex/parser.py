@@ -17,7 +17,7 @@ from adapters.codex.items import TOOLS, todo_text, whole
 from adapters.codex.told import Told
 from adapters.codex.usage import tokens_of
 from orchestrator.contract.adapter import Resumed
-from orchestrator.contract.parsing import JsonLinesParser
+from orchestrator.contract.parsing import JsonLinesParser, end_missing
 from orchestrator.events import (
     AgentEvent,
     Completed,
@@ -77,9 +77,9 @@ class CodexParser(JsonLinesParser):
         """No turn was told to have ended: killed, never started, or an output of the older shape."""
         if self._held is not None:
             return [self._failure({"exit_code": exit_code, **self._held})]
-        if exit_code == 0 and self._answered:
-            return [self._completed({"stop_reason": "missing_result"})]
         details: dict[str, Any] = {"exit_code": exit_code, "stderr": stderr_tail}
+        if exit_code == 0 and self._answered:
+            return [end_missing("Codex", self._final_text or "", details)]
         if self._last_retry is not None:
             details["last_retry"] = self._last_retry
         if self._thread_id is None and exit_code in {126, 127}:

@@ -14,7 +14,7 @@ from typing import Any
 
 from adapters.gemini.failures import Failure, message_of, reason_of
 from adapters.gemini.oneshot import words
-from orchestrator.contract.parsing import JsonLinesParser
+from orchestrator.contract.parsing import JsonLinesParser, end_missing
 from orchestrator.events import (
     AgentEvent,
     Completed,
@@ -88,6 +88,8 @@ class GeminiParser(JsonLinesParser):
                 return [_failed(failure, details)]
         elif (reason := reason_of(Failure(text="", exit_code=exit_code))) != "cli_failed":
             return [Error(reason=reason, message=message_of(reason, Failure(text="")), details=details)]
+        if exit_code == 0 and self._told.number == self._message and (text := self._told.join()):
+            return [end_missing("Gemini CLI", text, details)]
         how = "ended" if exit_code is None else f"ended with exit code {exit_code}"
         if exit_code is not None and exit_code in {129, 130, 131, 134, 135, 136, 137, 139, 143}:
             how = f"was ended by signal {exit_code - 128}"

@@ -76,6 +76,7 @@ class OpenCodeAdapter(BaseAdapter):
         key_headers=("authorization",),
         path_prefixes=("/chat/completions", "/models"),
     )
+    credential_files = (".local/share/opencode/auth.json",)
     capabilities = Capabilities(  # the cost is told only when the operator's configuration has prices
         streaming=True, deltas=True, thinking=True, resume=True, cost=False, mcp=True, byo_subscription=True
     )
@@ -119,6 +120,10 @@ class OpenCodeAdapter(BaseAdapter):
     def parser(self) -> JsonLinesParser:
         """A new parser for one run."""
         return OpenCodeParser()
+
+    def login_argv(self) -> list[str] | None:
+        """A menu of providers and of their ways to log in; "headless" ones show a URL to open anywhere."""
+        return [self.binary, "auth", "login"]
 
     def probe_argv(self) -> list[str] | None:
         """Takes about a second without the catalogue; tells whether a login is there, not whether it is good."""

@@ -44,12 +44,15 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RESUME = re.compile(r"session not found", re.IGNORECASE)
 _CREDIT = re.compile(r"insufficient.?quota|exceeded your current quota|credit balance|insufficient (credits|balance)"
                      r"|payment required|billing", re.IGNORECASE)  # fmt: skip
-_REFUSED = re.compile(r"(incorrect|invalid|expired|revoked) (api key|token|credentials)|unauthorized", re.IGNORECASE)
+_REFUSED = re.compile(r"(incorrect|invalid|expired|revoked) (api key|token|credentials)|unauthorized"
+                      r"|token refresh failed: 4", re.IGNORECASE)  # fmt: skip
 _MISSING = re.compile(r"api key is missing|no api key|not logged in|missing credentials", re.IGNORECASE)
+_SHUT_IN = re.compile(r"podmentor: \S+ denied")
+"""The egress proxy's words: the refusal is not the provider's."""
 _LIMIT = re.compile(r"rate.?limit|too many requests|usage limit", re.IGNORECASE)
 _PROVIDER = re.compile(
     r"overloaded|unavailable|connection|socket|network|fetch failed|unable to connect|timed? ?out|terminated"
-    r"|server.?error|ECONN|ENOTFOUND|EAI_AGAIN|upstream|at capacity", re.IGNORECASE)  # fmt: skip
+    r"|server.?error|ECONN|ENOTFOUND|EAI_AGAIN|upstream|at capacity|token refresh failed", re.IGNORECASE)  # fmt: skip
 
 
 def plain(text: str) -> str:
@@ -71,6 +74,8 @@ def reason_of(failure: Failure) -> ErrorReason:
     text, status = failure.text, failure.status
     if _RESUME.search(text):
         return "resume_failed"
+    if _SHUT_IN.search(text):
+        return "provider_unavailable"
     if status == 402 or _CREDIT.search(text) or _CREDIT.search(failure.body):
         return "credit_exhausted"
     if _MISSING.search(text):
@@ -103,6 +108,8 @@ _NAMES = {
 def message_of(reason: ErrorReason, failure: Failure) -> str:
     """A sentence for a person: what happened, what to do, and the CLI's own words."""
     advice = _ADVICE.get(reason) or _NAMES.get(failure.name or "")
+    if _SHUT_IN.search(failure.text):
+        advice = "The run may not reach its provider: put the provider's host into allowed_egress, or leave that out."
     if advice is None and failure.status == 404:
         advice = "The provider does not know the model, or its base URL is wrong. Check OPENCODE_MODEL and base_url."
     said = " ".join(words(plain(failure.text)).split())

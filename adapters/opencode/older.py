@@ -54,8 +54,11 @@ def read_older(obj: dict[str, Any], text: KeptText, line_id: str, *, opened: boo
 
 
 def _message(obj: dict[str, Any], text: KeptText, line_id: str) -> Sequence[AgentEvent]:
-    if obj.get("role", "assistant") != "assistant":
+    role = obj.get("role", "assistant")
+    if role in {"user", "system"}:
         return ()
+    if role != "assistant":
+        raise ValueError("an unknown role")
     content = _either(obj, "text", "content")
     if isinstance(content, list):
         content = "".join(whole(part["text"]) for part in content if part.get("type") == "text")

@@ -15,7 +15,7 @@ from typing import Any, Final
 from adapters.opencode.failures import ABORTED, TOO_LONG, Failure, message_of, plain, reason_of, words
 from adapters.opencode.older import OLDER_TYPES, read_older
 from adapters.opencode.told import KeptText, Messages, Usage, is_number, mapping, whole
-from orchestrator.contract.parsing import JsonLinesParser
+from orchestrator.contract.parsing import JsonLinesParser, end_missing
 from orchestrator.events import (
     AgentEvent,
     Completed,
@@ -108,6 +108,8 @@ class OpenCodeParser(JsonLinesParser):
         if self._session_id is None and exit_code in {126, 127}:
             message = "OpenCode cannot be started: it is not in the image. Build the image of this backend again."
             return [Error(reason="cli_not_installed", message=message, details=details)]
+        if exit_code == 0 and self._ended_by is None and (text := self._text.join()):
+            return [end_missing("OpenCode", text, details)]
         # Before a session has begun stderr tells why; later it may hold anything.
         said = Failure(text=plain(stderr_tail) if self._session_id is None else "")
         reason = reason_of(said)

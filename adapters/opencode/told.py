@@ -106,7 +106,7 @@ class KeptText:
 
 def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether ``value`` can be counted with."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
 
 
 def whole(value: Any) -> str:

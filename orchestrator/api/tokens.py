@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeVar
 from orchestrator.api.identity import LOCAL_OWNER, ROLES, Identity, Role, check_name
 from orchestrator.api.local_token import LOCAL_PREFIX, ensure_local_token
 from orchestrator.errors import InvalidRequestError, NotFoundError, StorageError, UnauthorizedError
-from orchestrator.sqlite_file import ensure_private_file
+from orchestrator.sqlite_file import ensure_private_file, storage_error
 
 __all__ = ["NewToken", "TokenRecord", "TokenStore", "ensure_local_token"]
 
@@ -192,6 +192,8 @@ class TokenStore:
         def job() -> T:
             try:
                 return work(self._connection or self._open())
+            except sqlite3.DatabaseError as error:
+                raise storage_error(error, self._path) from error
             except (sqlite3.Error, OSError) as error:
                 raise StorageError(f"the token store cannot be used ({error}): look at the state directory") from error
 

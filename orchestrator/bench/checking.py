@@ -12,6 +12,9 @@ from typing import Final
 
 from orchestrator.bench.model import CheckResult, Evidence, Observed, Outcome, Seen
 
+LAST_NUMBER: Final = "B26"
+LAST_TITLE: Final = "the adapter says of itself what was seen"
+"""Of the check that looks at what the others have found."""
 BOUND_SECONDS: Final = 90.0
 """Within which a run must have ended that the provider refuses again and again."""
 

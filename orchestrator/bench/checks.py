@@ -225,3 +225,16 @@ def _left(_: Evidence, scenes: dict[str, Seen]) -> str:
     left = scenes["after"].facts["leftovers"]
     must(not left, ", ".join(left[:5]))
     return ""
+
+
+@check("B25", "the CLI goes nowhere but to its provider, and not past the gateway")
+def _egress(evidence: Evidence, _: dict[str, Seen]) -> str:
+    """Nothing is on the runs' allow-list, and no scene asks for a host: what was refused, the CLI tried by itself."""
+    tried = [
+        f"{event.data.get('host')}:{event.data.get('port')}"
+        for run in evidence.runs()
+        for event in run.of("status")
+        if event.data["phase"] == "egress_denied"
+    ]
+    must(not tried, f"it tried {', '.join(dict.fromkeys(tried))}")
+    return f"{sum(1 for _ in evidence.runs())} runs"

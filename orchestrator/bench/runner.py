@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from orchestrator.bench.checking import Check
+from orchestrator.bench.checking import LAST_NUMBER, LAST_TITLE, Check
 from orchestrator.bench.checks import CHECKS
 from orchestrator.bench.model import BackendReport, CheckResult, Evidence, Observed, Seen
 from orchestrator.bench.recorder import record
@@ -121,9 +121,8 @@ def _declared(evidence: Evidence, seen: Mapping[str, bool]) -> CheckResult:
         if name in seen and seen[name] != evidence.declared.get(name, False)
     ]
     return CheckResult(
-        number="B25", title="the adapter says of itself what was seen", outcome="fail" if wrong else "pass",
-        detail="; ".join(wrong),
-    )  # fmt: skip
+        number=LAST_NUMBER, title=LAST_TITLE, outcome="fail" if wrong else "pass", detail="; ".join(wrong)
+    )
 
 
 async def bench(stage: Stage, *, jobs: int, progress: Progress, record_to: Path | None = None) -> BackendReport:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from orchestrator.bench.checking import LAST_NUMBER, LAST_TITLE
 from orchestrator.bench.checks import CHECKS
 from orchestrator.bench.seen import write_whole
 from orchestrator.errors import StorageError
@@ -60,7 +61,8 @@ def render(backends: Mapping[str, Mapping[str, Any]]) -> str:
         rows.append([title, *(_seconds(entry.get("timings", {}).get(name)) for entry in backends.values())])
     rows.append(["checks", *(_checks(entry.get("checks", {})) for entry in backends.values())])
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    checks = "".join(f"| {check.number} | {check.title} |\n" for check in CHECKS)
+    numbered = [*((check.number, check.title) for check in CHECKS), (LAST_NUMBER, LAST_TITLE)]
+    checks = "".join(f"| {number} | {title} |\n" for number, title in numbered)
     return f"\n{table}\nThe checks:\n\n| number | what must hold |\n| --- | --- |\n{checks}"
 
 

@@ -208,6 +208,7 @@ class ApiClient(ChangesCalls):
         deadline, attempt = loop.time() + self._patience, 0
         while True:
             lost: Exception | None = None
+            opened = loop.time()
             try:
                 async with aclosing(self._stream(run_id, after=after, follow=follow)) as stream:
                     async for event in stream:
@@ -222,6 +223,8 @@ class ApiClient(ChangesCalls):
                 lost = error
             if lost is None and not follow:
                 return
+            if loop.time() - opened > self._patience:  # it was only silent: what was lost is lost since now
+                deadline, attempt = loop.time() + self._patience, 0
             delay = _DELAYS[min(attempt, len(_DELAYS) - 1)]
             if loop.time() + delay > deadline:
                 raise ServiceGoneError(f"the event stream from {self._where} broke off: {_reason(lost)}") from lost

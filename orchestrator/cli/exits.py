@@ -65,8 +65,9 @@ _BY_REASON: Mapping[str, int] = {
 _HINTS: Mapping[str, str] = {
     "runtime_unavailable": "podmentor doctor tells what is missing and how to mend it",
     "sandbox_failed": "podmentor doctor tells what is missing and how to mend it",
-    "image_missing": "podmentor images build makes it",
-    "auth_required": "podmentor auth explain BACKEND shows where a key is looked for",
+    "image_missing": "podmentor images build {backend} makes it",
+    "auth_required": "podmentor auth explain {backend} shows where a key or login is looked for, and how to bring one",
+    "auth_rejected": "podmentor auth explain {backend} shows which key or login is used",
     "unauthorized": "the token comes from $PODMENTOR_TOKEN with --url, else from the service's own token file",
     "invalid_config": "podmentor config check looks at the whole file",
     "unknown_backend": "podmentor backends lists the enabled ones",
@@ -92,7 +93,8 @@ class CliError(click.ClickException):
 
 def shown(error: PodmentorError) -> CliError:
     """An error of ours as the user gets to see it."""
-    return CliError(error.message, code=error.code, exit_code=exit_of_code(error.code), hint=_HINTS.get(error.code))
+    hint = _hint(error.code, error.details.get("backend"))
+    return CliError(error.message, code=error.code, exit_code=exit_of_code(error.code), hint=hint)
 
 
 def exit_of_code(code: str) -> int:
@@ -110,4 +112,9 @@ def exit_of_run(run: Mapping[str, Any]) -> int:
 
 def hint_of_run(run: Mapping[str, Any]) -> str | None:
     """What to do about a run that failed, where we know."""
-    return _HINTS.get((run.get("error") or {}).get("reason", ""))
+    return _hint((run.get("error") or {}).get("reason", ""), run.get("backend"))
+
+
+def _hint(code: str, backend: object) -> str | None:
+    hint = _HINTS.get(code)
+    return None if hint is None else hint.replace("{backend}", clean(str(backend or "BACKEND")))

@@ -80,6 +80,7 @@ class LimitsConfig(Model):
     output_max_bytes: Bytes | None = None
     pids_max: Count | None = None
     cpus: Cpus | None = None
+    disk_max_bytes: Bytes | None = None
 
 
 class BackendConfig(Model):
@@ -134,6 +135,8 @@ class StorageConfig(Model):
     runtime_dir: AbsolutePath | None = None
     retention_days: Annotated[float, BeforeValidator(_a_number), Field(gt=0)] = 30.0
     """What ``podmentor gc`` keeps: conversations and logs that were used within so many days."""
+    keep_free_bytes: Annotated[int, BeforeValidator(_a_number), Field(ge=0)] = 256 * 1024**2
+    """With less left on the disk of the state no run is taken; with less than a quarter of it, runs are ended."""
 
 
 class VaultConfig(Model):
@@ -183,6 +186,14 @@ class EgressConfig(Model):
     """Names are looked up in this file alone (lines as in /etc/hosts), not by the system's resolver."""
 
 
+class TelemetryConfig(Model):
+    """Traces for an OpenTelemetry collector."""
+
+    otlp_endpoint: Annotated[str, AfterValidator(_base_url)] | None = None
+    """Base URL of an OTLP/HTTP receiver (``/v1/traces`` is added); unset: ``$OTEL_EXPORTER_OTLP_ENDPOINT``, else no
+    traces."""
+
+
 class Config(Model):
     """The whole file."""
 
@@ -195,6 +206,7 @@ class Config(Model):
     podman: PodmanConfig = PodmanConfig()
     images: ImagesConfig = ImagesConfig()
     egress: EgressConfig = EgressConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
 
 
 class Paths(Model):
@@ -235,7 +247,7 @@ class Paths(Model):
 
     @property
     def audit_log(self) -> Path:
-        """Who used and changed which secret."""
+        """Who did what: see docs/audit.md."""
         return self.state_dir / "audit.log"
 
     def run_dir(self, run_id: str) -> Path:

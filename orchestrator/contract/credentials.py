@@ -49,8 +49,8 @@ class CredentialLink(Protocol):
         """The credential, or None when this place has none for the user and backend."""
         ...
 
-    def hint(self, backend: str) -> str:
-        """What to do so that ``find`` has something, as an instruction; names no value."""
+    def hint(self, backend: str) -> str | None:
+        """What to do so that ``find`` has something, as an instruction; names no value.  None: nothing can be done."""
         ...
 
 

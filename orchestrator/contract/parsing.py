@@ -10,14 +10,22 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.events import AgentEvent, Completed, Error, Status
 from orchestrator.framing import LineFramer
 
+TEXT_IN_DETAILS = 20_000
+"""Characters."""
 RAW_KEEP = 2000
 """Characters of a line that is shown as unparsed."""
+
+DEPTH_MAX = 200
+"""Objects and lists within one another.  What is deeper could not be passed on: writing it, here or at a client, ends
+at a limit of recursion that nobody can foresee."""
+UNREADABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading a line of an unforeseen form may raise: it is not understood."""
 
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -25,10 +33,27 @@ _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def decode(text: str) -> Any:
     """The value of a line of JSON, such that it can be written as JSON in UTF-8 again.
 
-    Numbers that JSON cannot hold (NaN, infinities) raise ValueError; half of a surrogate pair becomes U+FFFD.
+    Numbers that JSON cannot hold (NaN, infinities) and more than ``DEPTH_MAX`` levels raise ValueError; half of a
+    surrogate pair becomes U+FFFD.
     """
     value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    if text.count("{") + text.count("[") > DEPTH_MAX:
+        _check_depth(value)
     return _whole_pairs(value) if _LONE_SURROGATE.search(text) else value
+
+
+def end_missing(cli: str, text: str, details: Mapping[str, Any]) -> Error:
+    """The end of a run whose CLI spoke, exited with 0, and never said that this was its answer.
+
+    Its output has lost its end (a full disk, say), or something inside the sandbox has ended it.  The text may be whole
+    or stop in the middle of a sentence, and nothing tells which: to call half an answer an answer would be worse than
+    to call a whole one a failure, since of the failure nothing is lost.  ``text`` goes with it, its end if it is long.
+    """
+    message = (
+        f"{cli} ended as if all were well, but without a result: its answer may lack its end. What it said until then"
+        " is in the events. Continue the conversation, or run it again."
+    )
+    return Error(reason="cli_failed", message=message, details={**details, "text": text[-TEXT_IN_DETAILS:]})
 
 
 def _refuse(name: str) -> None:
@@ -40,6 +65,20 @@ def _finite(digits: str) -> float:
     if math.isinf(value):
         raise ValueError("a number out of range")
     return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise ValueError("nested too deeply")
 
 
 def _whole_pairs(value: Any) -> Any:
@@ -59,6 +98,8 @@ class JsonLinesParser(ABC):
         self._framer = LineFramer()
         self._line_no = 0
         self._ended = False
+        self.ignored_lines = 0
+        """Lines behind the one that ended the run: they change nothing any more, but somebody should know."""
 
     def feed(self, data: bytes) -> list[AgentEvent]:
         """Take the next bytes of stdout."""
@@ -78,7 +119,7 @@ class JsonLinesParser(ABC):
 
     @abstractmethod
     def on_object(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
-        """Events of one line.  KeyError, TypeError, ValueError, AttributeError and IndexError mean: not understood."""
+        """Events of one line.  An error of those in ``UNREADABLE`` means: not understood."""
 
     @abstractmethod
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
@@ -86,13 +127,16 @@ class JsonLinesParser(ABC):
 
     def _read(self, line: bytes) -> list[AgentEvent]:
         self._line_no += 1
-        if self._ended or not line.strip():
+        if not line.strip():
+            return []
+        if self._ended:
+            self.ignored_lines += 1
             return []
         text = line.decode("utf-8", "replace")
         try:
             obj = decode(text)
             events = self.on_object(obj) if isinstance(obj, dict) else [self._unparsed(text)]
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
+        except UNREADABLE:
             events = [self._unparsed(text)]
         return self._until_terminal(events)
 

@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,8 +141,10 @@ class Subscription:
 
     link: Final[LinkName] = "byo_subscription"
 
-    def __init__(self, homes: SubscriptionHomes) -> None:
+    def __init__(self, homes: SubscriptionHomes, *, has_login: Callable[[str], bool] = lambda _: True) -> None:
+        """``has_login``: whether there is a command with which users of a backend log in."""
         self._homes = homes
+        self._has_login = has_login
 
     async def find(self, user_id: str, backend: str, config: BackendConfig) -> Resolved | None:
         """The primed HOME and no key: the CLI logs in by itself."""
@@ -151,6 +153,8 @@ class Subscription:
         home = await self._homes.usable(HomeKey(user_id, backend))
         return None if home is None else Resolved(link=self.link, home=home, extra_env=dict(config.extra_env))
 
-    def hint(self, backend: str) -> str:
-        """What to type."""
+    def hint(self, backend: str) -> str | None:
+        """What to type, where there is something to type."""
+        if not self._has_login(backend):
+            return None
         return f"log in with a subscription: podmentor login {backend} (needs mode: byo_subscription for this backend)"

@@ -33,7 +33,7 @@ class CredentialChain:
                 return found
         if link is not None:
             raise AuthRequiredError(f"the credential {link} of the backend {backend!r} is gone", backend=backend)
-        ways = "; or ".join(link.hint(backend) for link in reversed(self._links))
+        ways = "; or ".join(hint for link in reversed(self._links) if (hint := link.hint(backend)) is not None)
         raise AuthRequiredError(
             f"no credential for the backend {backend!r}: {ways or 'no place to look for one is set up'}",
             backend=backend,
@@ -53,7 +53,8 @@ class CredentialChain:
                 winner = winner or link.link
                 continue
             if found is None:
-                reason = f"nothing found; to use it: {link.hint(backend)}"
+                hint = link.hint(backend)
+                reason = "this backend has no such login" if hint is None else f"nothing found; to use it: {hint}"
             elif winner is not None:
                 reason = f"available, but {winner} comes first"
             else:

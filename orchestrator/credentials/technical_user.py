@@ -11,7 +11,7 @@ KEY_VARIABLES: Final = {
     "claude-code": "ANTHROPIC_API_KEY",
     "codex": "OPENAI_API_KEY",
     "gemini": "GEMINI_API_KEY",
-    "opencode": "OPENROUTER_API_KEY",
+    "opencode": "OPENCODE_API_KEY",
 }
 """The variables in which people usually have these keys; only used to make the hint one that can be pasted."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from orchestrator.config.models import Config, Paths
@@ -18,12 +19,16 @@ INIT = "/run/podman-init"
 """Where ``--init`` puts its program in the container.  It is static: a root of empty directories is enough for it."""
 
 
-async def try_runtime(probe: Probe, runtime: str, rootfs: Path) -> Output:
-    """Run one container with ``runtime``: no image is needed.  Good when it ran and ended by itself."""
+async def try_runtime(probe: Probe, runtime: str, rootfs: Path, *, seccomp: Path | None = None) -> Output:
+    """Run one container with ``runtime``: no image is needed.  Good when it ran and ended by itself.
+
+    ``seccomp``: a profile other than Podman's own.
+    """
     container = f"podmentor-doctor-{secrets.token_hex(4)}"
     output = await probe.run(
         *("podman", "--runtime", runtime, "run", "--rm", "--name", container),
         *("--network=none", "--userns=keep-id:uid=1000,gid=1000", "--cap-drop=all", "--security-opt=no-new-privileges"),
+        *(() if seccomp is None else (f"--security-opt=seccomp={seccomp}",)),
         *("--read-only", "--init", "--log-driver=none", "--rootfs", str(rootfs), INIT, "--version"),
         timeout=TRY_SECONDS,
     )
@@ -43,22 +48,30 @@ async def _candidates(probe: Probe, config: Config, default: str) -> list[str]:
 
 async def _try_all(probe: Probe, paths: Paths, names: list[str]) -> tuple[str | None, dict[str, str]]:
     """The first of ``names`` that works, and what the ones before it said."""
-    found = paths.state_dir
-    while await probe.facts(found) is None and found != found.parent:
-        found = found.parent
-    rootfs = found / f".doctor-rootfs-{secrets.token_hex(4)}"
     refused: dict[str, str] = {}
-    try:
-        if trouble := await probe.make_rootfs(rootfs):
+    async with empty_rootfs(probe, paths) as (rootfs, trouble):
+        if trouble:
             return None, dict.fromkeys(names, trouble)
         for name in names:
             output = await try_runtime(probe, name, rootfs)
             if output.good:
                 return name, refused
             refused[name] = output.complaint
+    return None, refused
+
+
+@asynccontextmanager
+async def empty_rootfs(probe: Probe, paths: Paths) -> AsyncIterator[tuple[Path, str | None]]:
+    """A root file system to try containers on, as near to the state directory as there is a place; and what went
+    wrong."""
+    found = paths.state_dir
+    while await probe.facts(found) is None and found != found.parent:
+        found = found.parent
+    rootfs = found / f".doctor-rootfs-{secrets.token_hex(4)}"
+    try:
+        yield rootfs, await probe.make_rootfs(rootfs)
     finally:
         await probe.remove(rootfs)
-    return None, refused
 
 
 def _cache_file(paths: Paths) -> Path:

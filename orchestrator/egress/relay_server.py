@@ -7,14 +7,14 @@ import contextlib
 import logging
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
 from orchestrator.contract.egress import EgressGrant
-from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 from orchestrator.egress.gateway import RunGateway
 from orchestrator.egress.protocol import (
     MAX_LINE,
@@ -29,16 +29,18 @@ from orchestrator.egress.proxy import RunProxy
 from orchestrator.egress.reporting import Reporting
 from orchestrator.egress.resolver import Resolver, SystemResolver
 from orchestrator.egress.sockets import Listener, same_user
+from orchestrator.egress.totals import Totals, totals_to_wire
 from orchestrator.egress.upstream import Limits, open_session
 from orchestrator.errors import InvalidRequestError, PodmentorError
 from orchestrator.tasks import TaskOwner
 
+Grant = TypeVar("Grant", GatewayGrant, EgressGrant)
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 1.8
 """Bound on the whole closing; what is not done by then ends with the process."""
 RECHECK_SECONDS: Final = 30.0
-"""Longest sleep before the wall clock is looked at again, since it may have been set or the machine suspended."""
+"""Longest sleep."""
 REPORTS_LINGER: Final = 3600.0
 """How long reports are kept for a service that does not come back."""
 HELLO_SECONDS: Final = 10.0
@@ -57,6 +59,7 @@ class RelayServer:
         self._resolver = resolver or SystemResolver()
         self._gateways: dict[str, RunGateway] = {}
         self._proxies: dict[str, RunProxy] = {}
+        self._ended_gateways, self._ended_proxies = Totals(), Totals()
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
@@ -103,7 +106,7 @@ class RelayServer:
         """End grants at their time, and the process when there is nothing to do."""
         while not self._stop.is_set():
             self._changed.clear()
-            now = time.time()
+            now = time.monotonic()
             for run_id in {door.grant.run_id for door in self._doors() if door.grant.expires_at <= now}:
                 await self._revoke(run_id, expired_at=now)
             for proxy in self._proxies.values():
@@ -198,7 +201,8 @@ class RelayServer:
             case "granted":
                 return {"runs": sorted({door.grant.run_id for door in self._doors()})}
             case "stats":
-                return {"runs": {run: asdict(gateway.traffic) for run, gateway in self._gateways.items()}}
+                runs = {run: asdict(gateway.traffic) for run, gateway in self._gateways.items()}
+                return {"runs": runs, "totals": totals_to_wire(self._totals())}
             case "subscribe":
                 self._reporting.subscribe(writer)
                 return {"relay": self._reporting.relay_id}
@@ -213,7 +217,7 @@ class RelayServer:
 
     async def _grant(self, grant: GatewayGrant) -> None:
         assert self._session is not None
-        _check_time(grant)
+        grant = by_own_clock(grant)
         async with self._lock:
             if (gateway := self._gateways.get(grant.run_id)) is not None:
                 await gateway.replace(grant)
@@ -225,7 +229,7 @@ class RelayServer:
         self._changed.set()
 
     async def _grant_egress(self, grant: EgressGrant) -> None:
-        _check_time(grant)
+        grant = by_own_clock(grant)
         async with self._lock:
             if (proxy := self._proxies.get(grant.run_id)) is not None:
                 await proxy.replace(grant)
@@ -235,6 +239,12 @@ class RelayServer:
                 self._proxies[grant.run_id] = proxy
             log.info("run %s: egress to %d host patterns", grant.run_id, len(grant.rules))
         self._changed.set()
+
+    def _totals(self) -> RelayTotals:
+        return RelayTotals(
+            gateway=self._ended_gateways.with_open(door.totals() for door in self._gateways.values()),
+            egress=self._ended_proxies.with_open(door.totals() for door in self._proxies.values()),
+        )
 
     async def _revoke(self, run_id: str, *, expired_at: float | None = None) -> Traffic | None:
         async with self._lock:
@@ -246,8 +256,10 @@ class RelayServer:
                 log.info("run %s: the grant's time is over", run_id)
             for door in doors:
                 await door.aclose()
-            self._gateways.pop(run_id, None)
-            self._proxies.pop(run_id, None)
+            if self._gateways.pop(run_id, None) is not None and gateway is not None:
+                self._ended_gateways.ended(gateway.totals())
+            if self._proxies.pop(run_id, None) is not None and proxy is not None:
+                self._ended_proxies.ended(proxy.totals())
         self._changed.set()
         if proxy is not None:
             log.info("run %s: egress ended, %s", run_id, asdict(proxy.flow))
@@ -257,9 +269,13 @@ class RelayServer:
         return gateway.traffic
 
 
-def _check_time(grant: GatewayGrant | EgressGrant) -> None:
-    if grant.expires_at <= time.time():
+def by_own_clock(grant: Grant) -> Grant:
+    """The grant with its end on the clock of this process (``time.monotonic``), which nobody sets: a run must not lose
+    its way out when the machine's time is put right.  Raises InvalidRequestError: it has expired."""
+    left = grant.expires_at - time.time()
+    if left <= 0:
         raise InvalidRequestError("the grant has expired already")
+    return replace(grant, expires_at=time.monotonic() + left)
 
 
 async def _send(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What to do about a failed run that used a subscription.  Pure.
+"""What to do about a failed run that used a subscription.
 
 An adapter's parser does not know what the CLI logged in with, and its advice is about keys; here it is known.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.contract.accounts import HomeKey
+from orchestrator.contract.accounts import HomeKey, SubscriptionHomes
+from orchestrator.errors import PodmentorError
 from orchestrator.events import Error, ErrorReason
 
 LOCAL_USER = "local"
@@ -16,6 +17,15 @@ LOCAL_USER = "local"
 def login_command(key: HomeKey) -> str:
     """What to type to log in (again), on the machine where podmentor runs."""
     return f"podmentor login {key.backend}" + ("" if key.user_id == LOCAL_USER else f" --user {key.user_id}")
+
+
+async def advised(error: Error, key: HomeKey, run_id: str, homes: SubscriptionHomes) -> Error:
+    """The error of a run, with advice when it has really used the account; never fails."""
+    try:
+        used = run_id in await homes.leases()
+    except (PodmentorError, OSError):
+        return error
+    return about_subscription(error, key) if used else error
 
 
 def about_subscription(error: Error, key: HomeKey) -> Error:

@@ -1,32 +1,48 @@
-"""Containers that serve no run: a login at a terminal, and the CLI's own check of its login.
+"""Containers that serve no run: a login at a terminal, and the question to a CLI whether it could log in.
 
-They are hardened as every other one is, see the HOME and nothing else, and are removed when they have ended.
+They have a run's image and a run's hardening.  They see a HOME and nothing else, and nothing is left of them, not even
+after a crash: their ids tell them from runs, so that the next start removes what it finds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
+import logging
+import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, Self
 
-from orchestrator.config.models import BackendConfig
+from orchestrator.config.models import BackendConfig, Config, Paths
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.credentials import Resolved
 from orchestrator.contract.sandbox import HOME_DIR, Runtime, SandboxExit, SandboxSpec, WorkspaceMount
 from orchestrator.contract.types import AuthStatus, Credentials, ResourceLimits
-from orchestrator.errors import ImageMissingError, InvalidRequestError, SandboxError
+from orchestrator.errors import ImageMissingError, InvalidRequestError, PodmentorError, SandboxError
 from orchestrator.framing import CriFramer
+from orchestrator.runs.launch import env_of
 
-ASIDE = "aside-"
-"""What the run id in the label of such a container begins with."""
-LOGIN_SECONDS = 1800
-PROBE_SECONDS = 60
-_OUTPUT_MAX = 256 * 1024
+log = logging.getLogger(__name__)
+
+LOGIN: Final = "aside-login-"
+"""What the run id of a login begins with; it may go on while the service is started anew."""
+PROBE: Final = "aside-probe-"
+LOGIN_SECONDS: Final = 1800
+PROBE_SECONDS: Final = 5.0
+"""What a CLI has to answer, once its container runs."""
+PATIENT_SECONDS: Final = 60.0
+"""The same, when somebody has just logged in and waits for the word."""
+AT_ONCE: Final = 2
+"""Questions; each costs as much as the start of a run."""
+WAIT_SECONDS: Final = 60.0
+"""For a turn, and for the container to start."""
+REMOVE_SECONDS: Final = 30.0
+OUTPUT_BYTES: Final = 256 * 1024
+PLACEHOLDER: Final = "podmentor-probe"
+"""In place of a run's token: no provider is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +52,17 @@ class Aside:
     runtime: Runtime
     runtime_dir: Path
     instance: str
-    backends: dict[str, BackendConfig]
+    backends: Mapping[str, BackendConfig]
     host_network: bool = False
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    @classmethod
+    def of(cls, config: Config, paths: Paths, runtime: Runtime, instance: str) -> Self:
+        """For a configuration."""
+        return cls(
+            runtime=runtime, runtime_dir=paths.runtime_dir, instance=instance,
+            backends=config.external_agent.backends, host_network=config.podman.tier0_network == "host",
+        )  # fmt: skip
 
     @asynccontextmanager
     async def login(self, *, adapter: BaseAdapter, home: Path, term: str) -> AsyncIterator[str]:
@@ -48,78 +73,129 @@ class Aside:
         config = self.backends.get(adapter.name, BackendConfig())
         argv = config.login_command or adapter.login_argv()
         if argv is None:
-            raise InvalidRequestError(f"{adapter.name} has no login of its own; set login_command for this backend")
-        async with self._created(
-            adapter, argv, home, tier=0, interactive=True, seconds=LOGIN_SECONDS, extra={"TERM": term}
-        ) as (container_id, _):
+            raise InvalidRequestError(
+                f"{adapter.name} has no login of its own; use a key, or set login_command for this backend"
+            )
+        creds = Credentials(home=Path(HOME_DIR), extra_env={**config.extra_env, "TERM": term})
+        env = adapter.build_env(creds=creds, home=Path(HOME_DIR))
+        async with self._created(LOGIN, adapter, argv, env, home, tier=0, seconds=LOGIN_SECONDS) as (container_id, _):
             yield container_id
 
     async def probe(self, *, adapter: BaseAdapter, home: Path) -> AuthStatus:
-        """The CLI's own check, without a network, so that nothing is renewed by it; see ``AuthProbe``."""
-        argv = adapter.probe_argv()
-        if argv is None:
-            return AuthStatus(installed=True, authenticated=True)  # the login is there, and there is nobody to ask
+        """Whether the CLI finds a login in ``home``, for the person who has just logged in; see ``AuthProbe``.
+
+        What stands in the way of an answer is one, too.
+        """
+        config = self.backends.get(adapter.name, BackendConfig())
+        credential = Resolved(link="byo_subscription", home=home, extra_env=dict(config.extra_env))
         try:
-            async with self._created(adapter, argv, home, tier=1, interactive=False, seconds=PROBE_SECONDS) as (
-                box,
-                log,
-            ):
-                ended = await self._ended(box)
-                out, err = await asyncio.to_thread(_output, log)
+            status = await self.ask(adapter, credential, seconds=PATIENT_SECONDS)
         except ImageMissingError as error:
             return AuthStatus(installed=False, authenticated=False, error=error.message)
         except SandboxError as error:
             return AuthStatus(installed=True, authenticated=False, error=f"it could not be checked: {error.message}")
-        except TimeoutError:
-            return AuthStatus(installed=True, authenticated=False, error=f"no answer within {PROBE_SECONDS} seconds")
-        return adapter.read_probe(exit_code=-1 if ended.exit_code is None else ended.exit_code, stdout=out, stderr=err)
+        # Where there is nobody to ask: the login is there.
+        return status or AuthStatus(installed=True, authenticated=True)
 
-    async def _ended(self, container_id: str) -> SandboxExit:
-        async with asyncio.timeout(PROBE_SECONDS):
-            return await self.runtime.wait(await self.runtime.start_sandbox(container_id))
+    async def ask(
+        self, adapter: BaseAdapter, credential: Resolved, *, seconds: float = PROBE_SECONDS
+    ) -> AuthStatus | None:
+        """Ask the CLI, without a network, so that nothing is renewed by it; None: it has no command for that.
+
+        Raises ImageMissingError, SandboxError.
+        """
+        argv = adapter.probe_argv()
+        if argv is None:
+            return None
+        env = env_of(adapter, credential, PLACEHOLDER, gateway=credential.api_key is not None)
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await stack.enter_async_context(self._turns)
+                    container_id, output = await stack.enter_async_context(
+                        self._created(PROBE, adapter, argv, env, credential.home, tier=1, seconds=2 * WAIT_SECONDS)
+                    )
+                    sandbox = await self.runtime.start_sandbox(container_id)
+            except TimeoutError:
+                raise SandboxError(f"no container could be had within {WAIT_SECONDS:.0f} s; try again later") from None
+            try:
+                ended = await asyncio.wait_for(self.runtime.wait(sandbox), seconds)
+            except TimeoutError:
+                error = f"{adapter.binary} gave no answer within {seconds:.0f} s"
+                return AuthStatus(installed=True, authenticated=False, error=error)
+            return await asyncio.to_thread(_verdict, adapter, ended, output)
 
     @asynccontextmanager
     async def _created(
-        self, adapter: BaseAdapter, argv: Sequence[str], home: Path, *, tier: Literal[0, 1], interactive: bool,
-        seconds: int, extra: dict[str, str] | None = None,
+        self, kind: str, adapter: BaseAdapter, argv: Sequence[str], env: dict[str, str], home: Path | None, *,
+        tier: Literal[0, 1], seconds: float,
     ) -> AsyncIterator[tuple[str, Path]]:  # fmt: skip
+        """The container's id and its log.  ``home`` None: an empty one.  ``seconds``: then it is ended, whatever is."""
         image = await self.runtime.image(adapter.image or adapter.name)
-        place = await asyncio.to_thread(_make_place, self.runtime_dir)
-        try:
-            config = self.backends.get(adapter.name, BackendConfig())
-            binary = config.binary if config.binary is not None and argv[0] == adapter.binary else argv[0]
-            creds = Credentials(home=Path(HOME_DIR), extra_env={**config.extra_env, **(extra or {})})
+        run_id = kind + uuid.uuid4().hex
+        place = self.runtime_dir / run_id
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self._clear, place)
+            await asyncio.to_thread(_make, place)
+            binary = self.backends.get(adapter.name, BackendConfig()).binary
             limits = ResourceLimits()
             spec = SandboxSpec(
-                sandbox_id=uuid.uuid4().hex, run_id=ASIDE + uuid.uuid4().hex, instance=self.instance,
-                backend=adapter.name, image_id=image.image_id, argv=[binary, *argv[1:]],
-                env=adapter.build_env(creds=creds, home=Path(HOME_DIR)), tier=tier,
-                workspace=WorkspaceMount(mode="readonly", source=place / "empty"), home=home,
-                control_dir=place / "control", log_path=place / "output", memory_max_bytes=limits.memory_max_bytes,
-                memory_by_cgroup=self.runtime.memory_by_cgroup, pids_max=limits.pids_max, cpus=None,
-                kill_after_seconds=seconds, host_network=self.host_network and tier == 0, interactive=interactive,
+                sandbox_id=uuid.uuid4().hex, run_id=run_id, instance=self.instance, backend=adapter.name,
+                image_id=image.image_id, argv=[binary if binary and argv[0] == adapter.binary else argv[0], *argv[1:]],
+                env=env, tier=tier, workspace=WorkspaceMount(mode="readonly", source=place / "empty"),
+                home=home or place / "home", control_dir=place / "control", log_path=place / "output",
+                memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=self.runtime.memory_by_cgroup,
+                pids_max=limits.pids_max, cpus=None, kill_after_seconds=int(seconds),
+                host_network=self.host_network and tier == 0, interactive=kind == LOGIN,
             )  # fmt: skip
             container_id = await self.runtime.create(spec)
-            try:
-                yield container_id, spec.log_path
-            finally:
+            undo.push_async_callback(self._remove, container_id)
+            yield container_id, spec.log_path
+
+    async def _remove(self, container_id: str) -> None:
+        """What cannot be removed is left to the next start."""
+        try:
+            async with asyncio.timeout(REMOVE_SECONDS):
                 await self.runtime.remove(container_id)
-        finally:
-            await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+        except (PodmentorError, TimeoutError) as error:
+            log.warning("a container that served no run could not be removed: %s", error)
+
+    async def _clear(self, place: Path) -> None:
+        try:
+            async with asyncio.timeout(REMOVE_SECONDS):
+                await self.runtime.delete_tree(place)
+        except (PodmentorError, TimeoutError, OSError) as error:
+            log.warning("%s could not be removed: %s", place, error)
+
+    async def sweep(self, running: Collection[str]) -> None:
+        """Remove the directories that a crash has left, not those of logins that are ``running`` or about to begin."""
+        for place in await asyncio.to_thread(_left_over, self.runtime_dir, frozenset(running)):
+            await self._clear(place)
 
 
-def _make_place(runtime_dir: Path) -> Path:
-    place = Path(tempfile.mkdtemp(prefix=ASIDE, dir=runtime_dir))
-    for name in ("empty", "control"):
-        (place / name).mkdir(mode=0o700)
+def _make(place: Path) -> None:
+    for directory in (place, place / "empty", place / "control", place / "home"):
+        directory.mkdir(mode=0o700)
     (place / "output").touch(mode=0o600)
-    return place
 
 
-def _output(log: Path) -> tuple[str, str]:
-    with log.open("rb") as file:
-        data = file.read(_OUTPUT_MAX)
+def _left_over(runtime_dir: Path, running: frozenset[str]) -> list[Path]:
+    long_ago = time.time() - LOGIN_SECONDS
+    logins = [place for place in runtime_dir.glob(f"{LOGIN}*") if place.lstat().st_mtime < long_ago]
+    return [*runtime_dir.glob(f"{PROBE}*"), *(place for place in logins if place.name not in running)]
+
+
+def _verdict(adapter: BaseAdapter, ended: SandboxExit, log_path: Path) -> AuthStatus:
+    """What the CLI's answer says.  Blocks."""
     text = {"stdout": b"", "stderr": b""}
+    try:
+        with log_path.open("rb") as file:
+            data = file.read(OUTPUT_BYTES)
+    except OSError:
+        data = None
+    if data is None or ended.exit_code is None:
+        return AuthStatus(installed=True, authenticated=False, error="the container vanished before it had answered")
     for piece in CriFramer().feed(data):
         text[piece.stream] += piece.data
-    return text["stdout"].decode("utf-8", "replace"), text["stderr"].decode("utf-8", "replace")
+    stdout, stderr = (text[stream].decode("utf-8", "replace") for stream in ("stdout", "stderr"))
+    return adapter.read_probe(exit_code=ended.exit_code, stdout=stdout, stderr=stderr)

@@ -2,6 +2,9 @@
 
 Every statement of podmentor's own runs in that thread, so there is one writer and no lock contention within the
 service.  ``call`` is a transaction: all of it or nothing.
+
+A commit survives the end of this process, however it comes.  When the machine itself goes down, the last moments may be
+missing (``synchronous=NORMAL``; the file stays sound), but for those that were asked to be ``durable``.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.errors import StorageError
+from orchestrator.sqlite_file import storage_error
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MIGRATIONS = {
     1: "ALTER TABLE runs ADD COLUMN credential_link TEXT;",
     2: "ALTER TABLE runs ADD COLUMN egress TEXT; ALTER TABLE runs ADD COLUMN egress_added TEXT NOT NULL DEFAULT '[]';",
+    3: "ALTER TABLE runs ADD COLUMN enforcement TEXT NOT NULL DEFAULT '{}';"
+    " ALTER TABLE runs ADD COLUMN traceparent TEXT;",
 }
 """From each version to the next one."""
 
@@ -75,7 +81,9 @@ CREATE TABLE runs (
   cancel_requested INTEGER NOT NULL DEFAULT 0,
   credential_link TEXT,
   egress TEXT,
-  egress_added TEXT NOT NULL DEFAULT '[]'
+  egress_added TEXT NOT NULL DEFAULT '[]',
+  enforcement TEXT NOT NULL DEFAULT '{}',
+  traceparent TEXT
 );
 CREATE UNIQUE INDEX runs_idempotency ON runs (user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX runs_subagent ON runs (subagent_id);
@@ -112,39 +120,54 @@ class Database:
             self._connection = None
         self._executor.shutdown(wait=False)
 
-    async def call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def call(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
         """Run ``work`` in the database's thread, as one transaction.
 
+        ``durable``: it is on the disk when this returns, and so is all that was committed before.
         A caller that is cancelled does not interrupt the transaction: it is finished, only nobody waits for it.
         """
-        return await self._run(lambda: self._transaction(work))
+        return await self._run(lambda: self._synced(work) if durable else self._transaction(work))
 
     async def _run(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, work)
         except sqlite3.Error as error:
-            raise StorageError(
-                f"the database {self._path} cannot be used: {error}; check free space and permissions",
-                path=str(self._path),
-            ) from error
+            raise storage_error(error, self._path) from error
 
     def _open(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.row_factory = sqlite3.Row
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=10000"):
             connection.execute(f"PRAGMA {pragma}")
         self._path.chmod(0o600)
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
-            connection.close()
             raise StorageError(
-                f"{self._path} was written by a newer podmentor (schema {version}, this one knows {SCHEMA_VERSION})"
+                f"{self._path} was written by a newer podmentor (schema {version}, this one knows {SCHEMA_VERSION}): "
+                "install that one again, or put a backup from before it in the file's place",
+                path=str(self._path),
             )
         if version == 0:
             connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
         for step in range(version or SCHEMA_VERSION, SCHEMA_VERSION):
             connection.executescript(f"BEGIN; {MIGRATIONS[step]} PRAGMA user_version={step + 1}; COMMIT;")
-        self._connection = connection
+
+    def _synced(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._connection is None:
+            return self._transaction(work)
+        self._connection.execute("PRAGMA synchronous=FULL")
+        try:
+            return self._transaction(work)
+        finally:
+            self._connection.execute("PRAGMA synchronous=NORMAL")
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection

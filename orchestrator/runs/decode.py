@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 from orchestrator.contract.adapter import StreamParser
 from orchestrator.events import AgentEvent, Completed, Error, Status, TerminalEvent
-from orchestrator.framing import CriFramer, LineFramer
+from orchestrator.framing import CriFramer, LineFramer, LogPiece
 
 DIAGNOSTICS_MAX = 200
 """Lines of stderr that become events; all of them stay in the log."""
 DIAGNOSTIC_KEEP = 2000
 """Characters of a line of stderr that an event shows."""
+GAPS_MAX = 20
+"""Gaps in the output that are told of."""
 STDERR_TAIL = 8192
 """Bytes of stderr that the parser sees at the end."""
 
@@ -38,6 +40,7 @@ class LogDecoder:
         self._stderr = LineFramer()
         self._stderr_tail = b""
         self._diagnostics = 0
+        self._gaps = 0
         self._ts = ""
         self.output_bytes = 0
         """Bytes of stdout and stderr so far."""
@@ -50,24 +53,37 @@ class LogDecoder:
         """Take the next bytes of the log."""
         out: list[Stamped] = []
         for piece in self._log.feed(data):
-            self._ts = utc(piece.ts) if piece.ts else self._ts
-            self.output_bytes += len(piece.data)
-            if piece.stream == "stdout":
-                self.has_output = True
-                out += self._hold(self._parser.feed(piece.data))
-            else:
-                self._stderr_tail = (self._stderr_tail + piece.data)[-STDERR_TAIL:]
-                for line in self._stderr.push(piece.data):
-                    out += self._diagnostic(line)
+            out += self._piece(piece)
+        return out
+
+    def _piece(self, piece: LogPiece) -> list[Stamped]:
+        self._ts = utc(piece.ts) if piece.ts else self._ts
+        data = piece.data if not piece.torn or piece.data.endswith(b"\n") else piece.data + b"\n"
+        self.output_bytes += len(piece.data)
+        out: list[Stamped] = []
+        if piece.stream == "stdout":
+            self.has_output = True
+            out += self._hold(self._parser.feed(data))
+        else:
+            self._stderr_tail = (self._stderr_tail + data)[-STDERR_TAIL:]
+            for line in self._stderr.push(data):
+                out += self._diagnostic(line)
+        if piece.torn:
+            out += self._lost()
         return out
 
     def close(self, exit_code: int | None) -> list[Stamped]:
         """The sandbox has ended and the log is complete; the last event is terminal."""
         out: list[Stamped] = []
+        for piece in self._log.flush():
+            out += self._piece(piece)
         for line in self._stderr.flush():
             out += self._diagnostic(line)
         tail = self._stderr_tail.decode("utf-8", "replace")
         out += self._hold(self._parser.close(exit_code, tail))
+        if ignored := getattr(self._parser, "ignored_lines", 0):
+            text = f"{ignored} further lines behind the end of the answer are in the run's log only"
+            out.append(Stamped(self._ts, Status(phase="diagnostic", info={"stderr": text})))
         if self.terminal is None:
             self.terminal = Error(
                 reason="lost",
@@ -84,6 +100,16 @@ class LogDecoder:
             elif self.terminal is None:
                 self.terminal = event
         return out
+
+    def _lost(self) -> list[Stamped]:
+        """Told where it happened; what is missing is nowhere else either."""
+        self._gaps += 1
+        if self._gaps > GAPS_MAX:
+            return []
+        message = (
+            "Output is missing here: it could not be written to the run's log (a full disk, or the machine went down)."
+        )
+        return [Stamped(self._ts, Status(phase="output_lost", info={"message": message}))]
 
     def _diagnostic(self, line: bytes) -> list[Stamped]:
         if not line.strip() or self._diagnostics > DIAGNOSTICS_MAX:

@@ -19,23 +19,49 @@ NO_PROXY: Final = "localhost,127.0.0.1,::1"
 def resolve_egress(
     config: Config, adapter: BaseAdapter, *, tier: Literal[0, 1], asked: Sequence[str] | None
 ) -> tuple[str, ...] | None:
-    """The host patterns of a run, in the documented order: the backend's, else the adapter's (C23).
+    """The host patterns of a run when it is accepted, in the documented order: the backend's, else the adapter's (C23).
 
-    ``asked`` may narrow them.  None: tier 0, where there is no proxy.  Raises InvalidRequestError (``details``: asked,
+    The adapter's list is for runs that go to the provider through the proxy; which credential a run uses is known when
+    it starts, so here the widest list is meant that it may come to, and ``settle_egress`` has the last word.
+
+    ``asked`` may narrow it.  None: tier 0, where there is no proxy.  Raises InvalidRequestError (``details``: asked,
     allowed) for what is not covered, or in tier 0.
     """
     if tier == 0:
         if asked is not None:
-            raise InvalidRequestError("egress: can be narrowed in tier 1 only; tier 0 has an open network")
+            raise InvalidRequestError(
+                "egress: can be narrowed in tier 1 only, and this run is in tier 0, which has an open network"
+            )
         return None
-    configured = config.external_agent.backends[adapter.name].allowed_egress
-    allowed = (
-        configured if configured is not None else [egress_pattern(host) for host in adapter.default_allowed_egress]
-    )
+    backend = config.external_agent.backends[adapter.name]
+    allowed = backend.allowed_egress
+    if allowed is None:
+        allowed = default_egress(adapter, subscription=backend.mode == "byo_subscription")
     if asked is None:
         return tuple(dict.fromkeys(allowed))
     patterns = [parse_pattern(text) for text in allowed]
     return tuple(dict.fromkeys(_narrowed(text, patterns) for text in asked))
+
+
+def default_egress(adapter: BaseAdapter, *, subscription: bool) -> list[str]:
+    """What a run may reach when nobody has said anything.
+
+    With a key the gateway is the way to the provider, and the proxy would be a second one on which any key is good: an
+    agent could hand what it reads to the account of a stranger.  So the adapter's hosts are not opened then.
+    """
+    if adapter.gateway is not None and not subscription:
+        return []
+    return [egress_pattern(host) for host in adapter.default_allowed_egress]
+
+
+def settle_egress(
+    config: Config, adapter: BaseAdapter, accepted: tuple[str, ...] | None, *, subscription: bool
+) -> tuple[str, ...] | None:
+    """What the run may reach, now that it is known what it uses.  Never more than was accepted."""
+    if accepted is None or config.external_agent.backends[adapter.name].allowed_egress is not None:
+        return accepted
+    allowed = [parse_pattern(text) for text in default_egress(adapter, subscription=subscription)]
+    return tuple(text for text in accepted if any(wider.covers(parse_pattern(text)) for wider in allowed))
 
 
 def _narrowed(text: str, allowed: Iterable[HostPattern]) -> str:
@@ -46,7 +72,8 @@ def _narrowed(text: str, allowed: Iterable[HostPattern]) -> str:
     if not any(wider.covers(pattern) for wider in allowed):
         raise InvalidRequestError(
             f"egress: {pattern} is not covered by what is configured ({', '.join(map(str, allowed)) or 'nothing'}); a"
-            " request may narrow that, not widen it",
+            " request may narrow that, not widen it: put the host into allowed_egress of this backend, or allow it"
+            " while the run goes on",
             asked=str(pattern),
             allowed=[str(wider) for wider in allowed],
         )

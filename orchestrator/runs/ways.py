@@ -1,8 +1,9 @@
 """How a run's CLI reaches the model provider.  Pure.
 
 With a key: through the gateway, which exchanges the run's token for the key.  With a subscription the CLI brings its
-own login: in tier 0 it goes to the provider directly, as it does on its user's own machine (through the gateway when
-the operator names another ``base_url``); in tier 1 there is only the gateway, which passes the login through.
+own login: in tier 0 it goes to the provider directly, as it does on its user's own machine; in tier 1 its requests go
+through the gateway, which passes the login through, where the CLI can be told to, else through the egress proxy.  An
+operator's ``base_url`` is kept to in every tier: the gateway leads there.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ def route_of(
 ) -> GatewayRoute | None:
     """The gateway's route for the run; None: it has no gateway.
 
-    Raises InvalidRequestError for a subscription that has no way out of tier 1.
+    Raises InvalidRequestError for a subscription that would go past ``base_url``.
     """
     route = adapter.gateway
     if subscription:
         route = adapter.subscription_gateway
-        if tier == 1 and route is None:
+        if route is None and base_url is not None:
             raise InvalidRequestError(
-                f"a subscription to {adapter.name} needs tier 0 or the egress proxy: this CLI cannot send it through"
-                " the gateway, and tier 1 has no other way out here; use tier 0, or a key"
+                f"base_url is set for {adapter.name}, and this CLI cannot send a subscription's requests there; leave"
+                " base_url out, or use a key"
             )
         if tier == 0 and base_url is None:
             return None

@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 
 from orchestrator.contract.secrets import SecretInfo
 from orchestrator.errors import PodmentorError, SecretUnreadableError, StorageError
+from orchestrator.sqlite_file import storage_error
 from orchestrator.vault.master import KeySource
 from orchestrator.vault.sealed import MasterKey
 from orchestrator.vault.table import SecretTable, utc_now
@@ -109,6 +110,8 @@ class Vault:
                 return work(self._table)
             except PodmentorError:
                 raise
+            except sqlite3.DatabaseError as error:
+                raise storage_error(error, self._path) from error
             except (sqlite3.Error, OSError) as error:
                 raise StorageError(f"the vault cannot be used ({error}): look at {self._path.parent}") from error
 

@@ -23,19 +23,23 @@ def _odd(words: list[str]) -> st.SearchStrategy[Any]:
     )
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to ``value`` and to everything in it."""
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, child in children for place in _places(child, (*path, key)))]
+    return [path, *(place for key, child in children for place in places(child, (*path, key)))]
 
 
-def _replaced(value: Any, path: tuple[Any, ...], new: Any, *, drop: bool) -> Any:
+def changed(value: Any, path: tuple[Any, ...], new: Any = None, *, drop: bool = False) -> Any:
+    """A copy with another value (or, ``drop``, nothing) there."""
     if not path:
         return new
     copy = value.copy()
     if drop and len(path) == 1:
         del copy[path[0]]
+    elif len(path) == 1:
+        copy[path[0]] = new
     else:
-        copy[path[0]] = _replaced(copy[path[0]], path[1:], new, drop=drop)
+        copy[path[0]] = changed(copy[path[0]], path[1:], new, drop=drop)
     return copy
 
 
@@ -46,7 +50,7 @@ def mutated(draw: st.DrawFn, lines: list[Any], words: list[str]) -> bytes:
     for _ in range(draw(st.integers(0, 3))):
         if not isinstance(line, dict | list):
             break
-        line = _replaced(line, draw(st.sampled_from(_places(line))), draw(_odd(words)), drop=draw(st.booleans()))
+        line = changed(line, draw(st.sampled_from(places(line))), draw(_odd(words)), drop=draw(st.booleans()))
     raw = json.dumps(line).encode()
     if draw(st.integers(0, 9)) == 0:
         raw = raw[: draw(st.integers(0, len(raw)))] + draw(st.binary(max_size=4))

@@ -14,6 +14,7 @@ UID, USER = 999, "agentsmith"
 STATE = Path("/var/lib/agentsmith/state")
 RUNTIME = Path("/run/user/999/podmentor")
 IMAGE = WantedImage("claude-code", "localhost/podmentor/claude-code:2.1.197-0123456789ab")
+SECCOMP = "/usr/share/containers/seccomp.json"
 OURS = PathFacts(
     uid=UID,
     mode=0o700,
@@ -44,7 +45,7 @@ def good_info() -> dict[str, Any]:
             "pasta": {"executable": "/usr/bin/pasta"},
             "slirp4netns": {"executable": "/usr/bin/slirp4netns"},
             "remoteSocket": {"path": "/run/user/999/podman/podman.sock"},
-            "security": {"selinuxEnabled": False},
+            "security": {"selinuxEnabled": False, "seccompEnabled": True, "seccompProfilePath": SECCOMP},
         },
         "store": {
             "graphDriverName": "overlay",
@@ -115,6 +116,7 @@ def good_machine() -> FakeProbe:
         "/etc/subuid": f"{USER}:200000:65536\n",
         "/etc/subgid": f"{USER}:200000:65536\n",
         "/proc/self/mountinfo": MOUNTS,
+        SECCOMP: json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []}),
         "/proc/sys/user/max_user_namespaces": "63000\n",
         "/proc/sys/kernel/random/boot_id": "boot-1\n",
     }

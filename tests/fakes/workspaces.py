@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -76,7 +77,8 @@ class FakeWorkspaces:
     async def stale_control_dirs(self, active: set[str]) -> list[str]:
         if not self.paths.runtime_dir.exists():
             return []
-        return [entry.name for entry in self.paths.runtime_dir.iterdir() if entry.name not in active]
+        names = {entry.name for entry in self.paths.runtime_dir.iterdir() if re.fullmatch("[0-9a-f]{32}", entry.name)}
+        return sorted(names - active)
 
     async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
         return self.changes

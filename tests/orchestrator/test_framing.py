@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator import framing
 from orchestrator.framing import STRING_KEEP, CriFramer, LineFramer, LogPiece
 
 
@@ -114,3 +115,60 @@ def test_conmon_log_pieces_are_put_together() -> None:
 
 def test_a_line_that_conmon_did_not_write_is_not_lost() -> None:
     assert CriFramer().feed(b"garbage here\n") == [LogPiece("stderr", "", b"garbage here\n")]
+
+
+STAMP = "2026-01-02T03:04:{:012.9f}+02:00 "
+
+
+def frame(second: float, data: bytes, mark: str = "F", stream: str = "stdout") -> bytes:
+    return STAMP.format(second).encode() + f"{stream} {mark} ".encode() + data + b"\n"
+
+
+def pieces_of(chunks: list[bytes]) -> list[LogPiece]:
+    framer = CriFramer()
+    return [piece for chunk in chunks for piece in framer.feed(chunk)] + framer.flush()
+
+
+def test_a_frame_behind_a_torn_one_is_a_frame_of_its_own() -> None:
+    log = (
+        frame(1, b"whole") + frame(2, b"the beginning of a longer line")[:-10] + frame(9, b"after") + frame(10, b"end")
+    )
+    pieces = pieces_of([log])
+    assert [(piece.data, piece.torn) for piece in pieces] == [
+        (b"whole\n", False), (b"the beginning of a lo\n", True), (b"after\n", False), (b"end\n", False),
+    ]  # fmt: skip
+    assert pieces[2].ts == STAMP.format(9).strip()
+    assert pieces_of([log[i : i + 1] for i in range(len(log))]) == pieces
+
+
+def test_a_header_that_was_torn_itself_does_not_take_the_next_frame_with_it() -> None:
+    for length in range(1, 46):
+        [first, last] = pieces_of([frame(1, b"x")[:length] + frame(2, b"after", stream="stderr")])
+        assert first.torn
+        assert last == LogPiece("stderr", STAMP.format(2).strip(), b"after\n"), length
+
+
+def test_output_that_quotes_such_a_log_is_left_whole() -> None:
+    """What is quoted was written before; so an agent may read the logs of other containers."""
+    quoted = frame(5, b"of another container").rstrip() + b" and stdout F more"
+    assert pieces_of([frame(6, quoted)]) == [LogPiece("stdout", STAMP.format(6).strip(), quoted + b"\n")]
+
+
+def test_the_end_of_a_log_that_a_power_loss_left() -> None:
+    assert pieces_of([frame(1, b"a") + b"\0" * 5000]) == pieces_of([frame(1, b"a")])
+    *_, last = pieces_of([frame(1, b"a") + frame(2, b"half of it")[:-6] + b"\0" * 5000])
+    assert last == LogPiece("stdout", STAMP.format(2).strip(), b"half \n", torn=True)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 5000), max_size=8), st.integers(0, 400), st.booleans())
+def test_a_line_without_an_end_is_taken_in_bounded_pieces(positions: list[int], more: int, ended: bool) -> None:
+    limit, framing.LOG_LINE_MAX = framing.LOG_LINE_MAX, 100
+    try:
+        data = frame(1, b"x" * 300 + b"y" * more)[: None if ended else -1] + frame(2, b"next")
+        whole = pieces_of([data])
+        assert pieces_of(cuts(data, positions)) == whole
+        assert pieces_of([data[i : i + 1] for i in range(len(data))]) == whole
+        assert max(len(piece.data) for piece in whole) <= 101
+    finally:
+        framing.LOG_LINE_MAX = limit

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Paths
 from orchestrator.runs.database import Database
-from orchestrator.sqlite_file import ensure_private_file
+from orchestrator.sqlite_file import DamagedError, ensure_private_file, storage_error
 from tests.orchestrator.vault.kit import opened_vault, paths_in
 
 STRANGER = """
@@ -65,3 +68,25 @@ def test_the_file_is_its_owners_alone_and_an_old_one_stays_as_it_is(tmp_path: Pa
     path.write_text("kept")
     ensure_private_file(path)
     assert path.read_text() == "kept"
+
+
+def test_what_is_wrong_with_a_database_is_said_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("CREATE TABLE t (x)")
+    connection.execute("PRAGMA max_page_count = 4")
+    with pytest.raises(sqlite3.Error) as full:
+        connection.execute("INSERT INTO t VALUES (zeroblob(100000))")
+    assert "the disk is full" in storage_error(full.value, path).message
+    connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sqlite3.Error) as locked:
+        sqlite3.connect(path, timeout=0, isolation_level=None).execute("BEGIN IMMEDIATE")
+    assert "another process keeps" in storage_error(locked.value, path).message
+    connection.close()
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(sqlite3.Error) as damaged:
+        sqlite3.connect(path).execute("SELECT * FROM t")
+    error = storage_error(damaged.value, path)
+    assert isinstance(error, DamagedError)
+    assert "backup" in error.message
+    assert "free space" in storage_error(sqlite3.OperationalError("anything else"), path).message

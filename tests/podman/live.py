@@ -21,7 +21,7 @@ from tests.podman import session
 REAL_KEY = f"sk-real-{secrets.token_hex(16)}"
 """The key that must never be seen inside a container, an event, a log or a journal."""
 PROJECT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60
+START_SECONDS = 300  # an emulated machine is slow
 STARTED: list[LiveService] = []
 """The services of the test that runs now; what they said is shown when it fails."""
 
@@ -39,12 +39,14 @@ class LiveService:
             yaml.safe_dump(
                 {
                     "external_agent": {"default_sandbox_tier": 1, "backends": {backend_name: backend}},
-                    "storage": {"state_dir": str(self.state), "runtime_dir": str(self.runtime)},
+                    "storage": {
+                        "state_dir": str(self.state), "runtime_dir": str(self.runtime), **config.pop("storage", {}),
+                    },
                     "server": {"port": 0},
                     **config,
                 }
             )
-        )
+        )  # fmt: skip
         self.output = root / "service.log"
         self._process: asyncio.subprocess.Process | None = None
         self._session: aiohttp.ClientSession | None = None

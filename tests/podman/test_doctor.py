@@ -39,7 +39,15 @@ async def test_this_machine(paths: Paths) -> None:
     before = await containers(probe)
     missing = WantedImage("claude-code", "localhost/podmentor-no-such/claude-code:0-0")
     findings = {finding.name: finding for finding in await examine(config=Config(), paths=paths, images=[missing])}
-    for name in ("user namespaces", "subordinate ids", "podman", "OCI runtime", "podman service", "state directory"):
+    for name in (
+        "user namespaces",
+        "subordinate ids",
+        "podman",
+        "OCI runtime",
+        "seccomp",
+        "podman service",
+        "state directory",
+    ):
         assert findings[name].status == "ok", findings[name]
     assert findings["image claude-code"].status == "failed"
     assert not [

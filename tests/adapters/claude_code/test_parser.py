@@ -286,16 +286,26 @@ def test_the_last_message_is_not_a_sub_agents() -> None:
     assert last.data()["final_text"] == "mine"
 
 
-def test_a_missing_result_behind_an_answer_is_forgiven() -> None:
+def test_an_answer_without_a_result_may_lack_its_end_and_nothing_of_it_is_lost() -> None:
+    """Whether the text is whole cannot be told: half an answer must not look like an answer."""
     usage = {"input_tokens": 10, "output_tokens": 1}
     lines = (
         stream({"type": "message_start", "message": {"id": "m1", "usage": usage}}), begin(0), delta(0, "answer"),
         stream({"type": "message_delta", "delta": {}, "usage": {"output_tokens": 7}}),
     )  # fmt: skip
-    last = run(INIT, *lines)[-1]
-    assert isinstance(last, Completed)
-    assert (last.final_text, last.stop_reason) == ("answer", "missing_result")
-    assert last.tokens.to_dict() == {"input": 10, "output": 7}
+    *before, last = run(INIT, *lines, stderr="no space left")
+    assert isinstance(last, Error)
+    assert last.reason == "cli_failed"
+    assert "may lack its end" in last.message
+    assert last.details == {"exit_code": 0, "stderr": "no space left", "text": "answer"}
+    assert [event.text for event in before if isinstance(event, MessageDelta)] == ["answer"]
+
+
+def test_of_a_long_text_without_a_result_the_end_is_kept() -> None:
+    last = run(INIT, start("m1"), begin(0), delta(0, "x" * 30_000 + "the end"))[-1]
+    assert isinstance(last, Error)
+    assert len(last.details["text"]) == 20_000
+    assert last.details["text"].endswith("the end")
 
 
 @pytest.mark.parametrize(("lines", "exit_code"), [
@@ -373,7 +383,7 @@ def test_a_huge_line_is_cut_and_marked_and_the_run_ends_well() -> None:
 
 def test_the_kept_last_message_is_bounded() -> None:
     lines = [delta(0, "y" * 100_000) for _ in range(10)]
-    final = run(INIT, start("m1"), begin(0), *lines)[-1].data()["final_text"]
+    final = run(INIT, start("m1"), begin(0), *lines, result(None))[-1].data()["final_text"]
     assert len(final) < 270_000
     assert final.endswith("[cut: 737856 characters, the whole is in the run's log]")
 

@@ -25,6 +25,7 @@ from orchestrator.events import ErrorReason
     ("stream disconnected before completion: Overloaded", "provider_unavailable"),
     ("stream disconnected before completion: idle timeout waiting for SSE", "provider_unavailable"),
     ("error sending request for url (http://h)", "provider_unavailable"),
+    ("workspace routing discovery failed", "provider_unavailable"),
     ("thread/resume failed: no rollout found for thread id x (code -32600)", "resume_failed"),
     ("Incomplete response returned, reason: max_output_tokens", "cli_failed"),
     ("stream disconnected before completion: Incomplete response returned, reason: content_filter", "cli_failed"),

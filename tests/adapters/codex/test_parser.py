@@ -223,8 +223,11 @@ def test_what_is_not_understood_is_shown(line: dict[str, Any]) -> None:
 # --- ends without an end ------------------------------------------------------------------------------------------
 
 
-def test_an_output_without_its_end_has_still_been_answered() -> None:
-    assert run(STARTED, said("Hi."))[-1].data()["stop_reason"] == "missing_result"
+def test_an_output_without_its_end_is_a_failure_that_keeps_what_was_said() -> None:
+    last = run(STARTED, said("Hi."))[-1]
+    assert isinstance(last, Error)
+    assert (last.reason, last.details["text"]) == ("cli_failed", "Hi.")
+    assert "may lack its end" in last.message
     begun = item("command_execution", "item_1", "started", command="x", aggregated_output="")
     assert isinstance(run(STARTED, said("Hi."), begun)[-1], Error)
 

@@ -164,6 +164,11 @@ def test_the_probe_counts_logins(exit_code: int, stdout: str, installed: bool, a
     assert (status.error is None) == authenticated
 
 
+def test_a_login_is_the_clis_own_menu_and_what_it_stores_is_known() -> None:
+    assert OpenCodeAdapter().login_argv() == ["opencode", "auth", "login"]
+    assert OpenCodeAdapter.credential_files == (".local/share/opencode/auth.json",)
+
+
 def test_the_probe_does_not_load_the_catalogue() -> None:
     probe = OpenCodeAdapter().probe_argv()
     assert probe is not None

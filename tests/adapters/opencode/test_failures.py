@@ -10,6 +10,8 @@ from orchestrator.events import ErrorReason
     (Failure(text="Forbidden", status=403), "auth_rejected"),
     (Failure(text="whatever", name="ProviderAuthError"), "auth_rejected"),
     (Failure(text="Incorrect API key provided."), "auth_rejected"),
+    (Failure(text="Token refresh failed: 400", name="UnknownError"), "auth_rejected"),
+    (Failure(text="Token refresh failed: 503", name="UnknownError"), "provider_unavailable"),
     (Failure(text="OpenAI API key is missing."), "auth_required"),
     (Failure(text="You exceeded your current quota", status=429), "credit_exhausted"),
     (Failure(text="x", status=429, body='{"error": {"code": "insufficient_quota"}}'), "credit_exhausted"),
@@ -22,6 +24,7 @@ from orchestrator.events import ErrorReason
     (Failure(text="Connection reset by server"), "provider_unavailable"),
     (Failure(text="Unable to connect. Is the computer able to access the url?"), "provider_unavailable"),
     (Failure(text="Provider is overloaded"), "provider_unavailable"),
+    (Failure(text="podmentor: chatgpt.com:443 denied: not on the list", status=403), "provider_unavailable"),
     (Failure(text="Bad request about a connection", status=400), "cli_failed"),
     (Failure(text="The model does not exist", status=404), "cli_failed"),
     (Failure(text="network", name="MessageOutputLengthError"), "cli_failed"),
@@ -35,6 +38,7 @@ def test_reasons(failure: Failure, reason: ErrorReason) -> None:
     (Failure(text="x", status=404), "OPENCODE_MODEL"),
     (Failure(text="", name="MessageOutputLengthError"), "longer than the model may write"),
     (Failure(text="", name="ContextOverflowError"), "Start a new one"),
+    (Failure(text="podmentor: chatgpt.com:443 denied: not on the list", status=403), "allowed_egress"),
     (Failure(text="odd"), "OpenCode could not finish the run. OpenCode said: odd"),
 ])  # fmt: skip
 def test_a_message_says_what_to_do(failure: Failure, part: str) -> None:

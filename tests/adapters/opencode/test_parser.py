@@ -227,3 +227,10 @@ def test_a_long_text_is_bounded_at_the_end_only() -> None:
     assert isinstance(events[-1], Completed)
     assert "…[cut: " in events[-1].final_text
     assert len(events[-1].final_text) < 4_500_000
+
+
+def test_text_without_the_end_of_its_step_may_lack_its_end() -> None:
+    last = run(step_start(), text("Half an ans"), exit_code=0)[-1]
+    assert isinstance(last, Error)
+    assert (last.reason, last.details["text"]) == ("cli_failed", "Half an ans")
+    assert "may lack its end" in last.message

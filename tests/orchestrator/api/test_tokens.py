@@ -192,7 +192,7 @@ async def test_tokens_outlive_the_store_and_other_tables_are_left_alone(store: T
 
 async def test_a_database_that_cannot_be_used_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "podmentor.db").write_bytes(b"not a database at all" * 100)
-    with pytest.raises(StorageError, match="state directory"):
+    with pytest.raises(StorageError, match="is damaged"):
         async with TokenStore(tmp_path / "podmentor.db"):
             raise AssertionError("opened")
     (tmp_path / "file").touch()

@@ -15,7 +15,7 @@ from orchestrator.bench.runner import bench
 from orchestrator.bench.stage import Stage
 from orchestrator.contract.adapter import Capabilities
 from orchestrator.contract.runs import RunRecord
-from orchestrator.events import Error, MessageDelta, SessionStarted, Status, Tokens
+from orchestrator.events import Error, MessageDelta, SessionStarted, Status, Thinking, Tokens
 from tests.orchestrator.bench.actor import KEY, RETRYING, Actors, BenchAdapter, Key, Provider, end, fails, say, tool
 
 S = SessionStarted(session_id="s")
@@ -83,6 +83,9 @@ def repo_touched(stage: Stage, actors: Actors) -> None:
     actors.on_submit = touch
 
 
+OUTSIDE = Status(phase="egress_denied", info={"host": "telemetry.example", "port": 443, "reason": "no", "count": 1})
+
+
 def unparsed(_: Stage, actors: Actors) -> None:
     actors.script["thinking"].insert(1, Status(phase="unparsed", info={"line": 1, "raw": "{"}))
 
@@ -109,6 +112,7 @@ WRONG: list[tuple[str, Change]] = [
     ("B20", other_key),
     ("B20", never_asked),
     ("B21", unparsed),
+    ("B25", says("thinking", S, OUTSIDE, Thinking(text="hm"), end())),
 ]
 
 
@@ -117,7 +121,7 @@ async def test_what_is_wrong_is_found(good: Stage, actors: Actors, number: str, 
     change(good, actors)
     found = await outcomes(good)
     failed = [name for name, outcome in found.items() if outcome == "fail"]
-    assert failed == ([number, "B25"] if number == "B08" else [number]), "resume is declared, so B25 fails with B08"
+    assert failed == ([number, "B26"] if number == "B08" else [number]), "resume is declared, so B26 fails with B08"
 
 
 MISSING: list[tuple[str, str, Change]] = [
@@ -155,11 +159,11 @@ async def test_what_is_declared_must_be_seen(
 ) -> None:
     actors.script[scene] = events
     found = await outcomes(good)
-    assert (found[number], found["B25"]) == ("fail", "fail")
+    assert (found[number], found["B26"]) == ("fail", "fail")
     declared = {"streaming": True, "deltas": True, "thinking": True, "resume": True, "cost": True, name: False}
     monkeypatch.setattr(BenchAdapter, "capabilities", Capabilities(**declared))
     found = await outcomes(good)
-    assert (found[number], found["B25"]) == ("unsupported", "pass")
+    assert (found[number], found["B26"]) == ("unsupported", "pass")
 
 
 async def test_what_is_seen_must_be_declared(good: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +172,7 @@ async def test_what_is_seen_must_be_declared(good: Stage, monkeypatch: pytest.Mo
     )
     report = await tried(good)
     assert [(r.number, r.detail) for r in report.results if r.outcome == "fail"] == [
-        ("B25", "deltas: it can, and the adapter says otherwise")
+        ("B26", "deltas: it can, and the adapter says otherwise")
     ]
 
 

@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,19 @@ async def test_an_answer_that_is_no_json_object(socket: Path) -> None:
     async with serve(FakeApi(log=b"[]"), socket), ApiClient(socket=socket, token="pml_local") as client:
         with pytest.raises(RemoteError, match="is this podmentor"):
             await client.json("GET", "/v1/runs/run_1/log")
+
+
+async def test_a_stream_that_was_silent_for_long_is_sought_again_all_the_same(socket: Path) -> None:
+    """A tool that takes minutes, and a restart of the service in the middle of it."""
+    api = FakeApi(stop_short=5)
+    async with ApiClient(socket=socket, token="pml_local", patience=0.5) as client:
+        stream = client.events("run_1")
+        async with serve(api, socket):
+            assert [(await anext(stream))["seq"] for _ in range(5)] == [1, 2, 3, 4, 5]
+            rest = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0.6)  # longer than the patience
+            assert not rest.done()
+        api.finish = True
+        async with serve(api, socket):
+            assert (await asyncio.wait_for(rest, 10))["seq"] == 6
+            assert [event["seq"] async for event in stream] == list(range(7, 12))

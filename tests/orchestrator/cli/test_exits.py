@@ -2,7 +2,7 @@ import pytest
 
 from orchestrator import errors
 from orchestrator.cli.client import ServiceGoneError
-from orchestrator.cli.exits import CliError, exit_of_code, exit_of_run, shown
+from orchestrator.cli.exits import CliError, exit_of_code, exit_of_run, hint_of_run, shown
 from tests.fakes.api_server import make_run
 
 
@@ -39,3 +39,13 @@ def test_a_completed_run_is_fine_and_one_without_an_error_is_not() -> None:
 def test_errors_are_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
     CliError("a\x1b[2Jb", code="x\x07", exit_code=1, hint="h").show()
     assert capsys.readouterr().err == "error: ab [x]\nhint: h\n"
+
+
+@pytest.mark.parametrize("reason", ["auth_required", "auth_rejected", "image_missing"])
+def test_a_hint_names_the_runs_own_backend(reason: str) -> None:
+    hint = hint_of_run(make_run("r", backend="gemini", outcome="failed", error={"reason": reason}))
+    assert hint is not None
+    assert " gemini " in hint
+    assert "{" not in hint
+    assert " codex " in (shown(errors.AuthRequiredError("x", backend="codex")).hint or "")
+    assert " BACKEND " in (shown(errors.AuthRequiredError("x")).hint or "")

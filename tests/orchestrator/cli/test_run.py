@@ -46,13 +46,25 @@ def test_a_run_without_a_service(invoke: Invoke, embedded: None, paths: Paths) -
 def test_every_option_reaches_the_service(invoke: Invoke, api: FakeApi, served: ThreadedApi, place: Path) -> None:
     found = invoke(
         "run", "codex", "x", "--repo", str(place / "cwd"), "--tier", "1", "--timeout", "1.5", "--memory", "512m",
+        "--disk", "3g",
         "--workspace", "direct",
     )  # fmt: skip
     assert found.exit_code == 0, found.output
     assert api.bodies == [{
         "backend": "codex", "query": "x", "repo": str(place / "cwd"), "tier": 1, "workspace": "direct",
-        "limits": {"wall_clock_seconds": 1.5, "memory_max_bytes": 512 * 1024**2},
+        "limits": {"wall_clock_seconds": 1.5, "memory_max_bytes": 512 * 1024**2, "disk_max_bytes": 3 * 1024**3},
     }]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "sent"),
+    [(["--egress", "pypi.org", "--egress", "*.example.org"], ["pypi.org", "*.example.org"]), (["--no-egress"], [])],
+)
+def test_what_the_run_may_reach_is_narrowed(
+    invoke: Invoke, api: FakeApi, served: ThreadedApi, args: list[str], sent: list[str]
+) -> None:
+    assert invoke("run", "claude-code", "x", *args).exit_code == 0
+    assert api.bodies[0]["egress"] == sent
 
 
 def test_the_git_repo_around_is_the_default(invoke: Invoke, api: FakeApi, served: ThreadedApi, place: Path) -> None:
@@ -75,7 +87,7 @@ def test_the_prompt_from_standard_input(
 @pytest.mark.parametrize(
     "args",
     [["  "], ["-"], ["x", "--json", "--quiet"], ["x", "--repo", ".", "--no-repo"], ["x", "--memory", "lots"],
-     ["x", "--timeout", "0"], ["x", "--tier", "2"], ["x", "--repo", "nope"]],
+     ["x", "--timeout", "0"], ["x", "--tier", "2"], ["x", "--repo", "nope"], ["x", "--egress", "a.example", "--no-egress"]],
 )  # fmt: skip
 def test_wrong_usage(invoke: Invoke, api: FakeApi, served: ThreadedApi, args: list[str]) -> None:
     found = invoke("run", "claude-code", *args, stdin="")

@@ -222,4 +222,5 @@ async def test_c19_the_link_needs_the_mode_and_a_primed_home(storage: Path) -> N
     found.extra_env["B"] = "2"
     assert mode.extra_env == {"A": "1"}
     assert not (storage / "homes" / "bob").exists()
-    assert "podmentor login echo" in link.hint("echo")
+    assert "podmentor login echo" in (link.hint("echo") or "")
+    assert Subscription(Homes(storage), has_login=lambda backend: backend != "echo").hint("echo") is None

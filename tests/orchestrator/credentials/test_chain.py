@@ -100,6 +100,19 @@ async def test_explain_lists_every_link_with_its_reason() -> None:
     assert SECRET not in repr(reports)
 
 
+async def test_no_command_is_named_that_a_backend_does_not_have() -> None:
+    class NoLogin(FakeLink):
+        def hint(self, backend: str) -> None:  # type: ignore[override]
+            del backend
+
+    links = CredentialChain([NoLogin("byo_subscription", set()), TechnicalUser()], CONFIG)
+    assert (await links.explain(user_id="eve", backend="codex"))[0]["reason"] == "this backend has no such login"
+    with pytest.raises(AuthRequiredError) as caught:
+        await links.resolve(user_id="eve", backend="codex")
+    assert "None" not in caught.value.message
+    assert "; or" not in caught.value.message
+
+
 async def test_explain_with_nothing_found_chooses_none() -> None:
     reports = await chain().explain(user_id="eve", backend="codex")
     assert [r["chosen"] for r in reports] == [False, False, False]

@@ -1,4 +1,5 @@
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -6,11 +7,13 @@ import pytest
 from orchestrator.contract.egress import EgressReport
 from orchestrator.egress import relay_server
 from orchestrator.egress.link import Link
+from orchestrator.egress.protocol import grant_to_wire
 from orchestrator.egress.relay_server import RelayServer
 from orchestrator.egress.sockets import listen
 from orchestrator.egress.upstream import Limits
 from orchestrator.errors import SandboxError
 from orchestrator.tasks import TaskOwner
+from tests.orchestrator.egress.support import grant_for
 
 
 async def test_another_users_controller_is_turned_away_unheard(
@@ -69,3 +72,23 @@ async def test_reports_that_the_service_has_missed_are_kept_for_it_a_while(direc
     writer.close()
     await writer.wait_closed()
     listener.close()
+
+
+async def test_a_clock_that_is_set_takes_no_way_out_away(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = RelayServer(linger=30, limits=Limits(), ca_file=None)
+    serving = asyncio.create_task(server.serve(listen(directory / "c.sock"), None))
+    owner = TaskOwner("test")
+    link = await Link.open(directory / "c.sock", owner=owner, on_lost=lambda link: None)
+    assert link is not None
+    await link.call("grant", grant=grant_to_wire(grant_for(directory, "http://127.0.0.1:9")))
+    real = time.time
+    monkeypatch.setattr("orchestrator.egress.relay_server.time.time", lambda: real() + 86400)
+    server._changed.set()  # it looks at the time
+    await link.call("grant", grant=grant_to_wire(grant_for(directory, "http://127.0.0.1:9", "run-2",
+                                                           expires_at=real() + 86400 + 600)))  # fmt: skip
+    assert (await link.call("granted"))["runs"] == ["run-1", "run-2"]
+    await link.aclose()
+    await owner.aclose()
+    server.stop()
+    async with asyncio.timeout(20):
+        await serving

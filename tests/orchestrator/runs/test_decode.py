@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from orchestrator.events import Completed, Error, Status
-from orchestrator.runs.decode import DIAGNOSTICS_MAX, LogDecoder, Stamped, utc
+from orchestrator.runs.decode import DIAGNOSTICS_MAX, GAPS_MAX, LogDecoder, Stamped, utc
 from tests.fakes.adapter import EchoParser
 
 
@@ -79,3 +79,29 @@ def test_the_parser_sees_the_end_of_stderr() -> None:
 
 def test_a_foreign_time_stamp_is_kept_as_it_is() -> None:
     assert utc("garbage") == "garbage"
+
+
+def test_missing_output_is_told_where_it_is_missing() -> None:
+    torn = say(2, text="this line was not written to its end")
+    log = say(1, session="s1") + torn[:-20] + say(9, text="later") + say(10, done="later")
+    events = decode(log, len(log))
+    kinds = [(e.event.kind, getattr(e.event, "phase", None)) for e in events]
+    assert kinds == [
+        ("session_started", None), ("status", "unparsed"), ("status", "output_lost"), ("message_delta", None),
+        ("completed", None),
+    ]  # fmt: skip
+    assert [decode(log, size) for size in (1, 3, 50)] == [events] * 3
+
+
+def test_a_log_that_ends_in_half_a_line_shows_it() -> None:
+    for length in range(1, len(say(2, text="x"))):
+        log = say(1, session="s1") + say(2, text="x")[:length]
+        phases = [e.event.phase for e in decode(log, len(log), None) if isinstance(e.event, Status)]
+        assert phases.count("output_lost") == 1, length
+        assert phases[-1] == "output_lost"
+
+
+def test_gaps_are_told_a_bounded_number_of_times() -> None:
+    log = b"".join(say(i % 60, text="x")[:-5] for i in range(60)) + b"\n"
+    phases = [e.event.phase for e in decode(log, 1000) if isinstance(e.event, Status)]
+    assert phases.count("output_lost") == GAPS_MAX

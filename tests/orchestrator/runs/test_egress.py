@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from orchestrator.config.models import Config
+from orchestrator.contract.adapter import GatewayRoute
 from orchestrator.contract.egress import EgressReport
 from orchestrator.contract.runs import RunRecord
 from orchestrator.errors import (
@@ -18,7 +19,7 @@ from orchestrator.errors import (
     SandboxError,
     StorageError,
 )
-from orchestrator.runs.egress import _apply_egress_policy, added_rule, resolve_egress
+from orchestrator.runs.egress import _apply_egress_policy, added_rule, resolve_egress, settle_egress
 from tests.fakes.adapter import EchoAdapter
 from tests.orchestrator.runs.harness import USER, Service, World, answer, shape
 
@@ -34,19 +35,55 @@ def config(**backend: Any) -> Config:
 # --- the rules ------------------------------------------------------------------------------------------------------
 
 
+class Ungated(Reaching):
+    """Its requests cannot be sent through the gateway."""
+
+    gateway: ClassVar[GatewayRoute | None] = None
+
+
+SUBSCRIBED = {"mode": "byo_subscription"}
+
+
 @pytest.mark.parametrize(
     ("backend", "rules"),
     [
-        ({}, ("api.example.com", "auth.example.com")),
-        ({"allowed_egress": None}, ("api.example.com", "auth.example.com")),
+        (SUBSCRIBED, ("api.example.com", "auth.example.com")),
+        ({**SUBSCRIBED, "allowed_egress": None}, ("api.example.com", "auth.example.com")),
         ({"allowed_egress": ["*.example.org:8443", "PyPI.org"]}, ("*.example.org:8443", "pypi.org")),
         ({"allowed_egress": ["a.example", "a.example."]}, ("a.example",)),
         ({"allowed_egress": []}, ()),
+        ({**SUBSCRIBED, "allowed_egress": []}, ()),
     ],
 )
-def test_the_backends_list_then_the_adapters(backend: dict[str, Any], rules: tuple[str, ...]) -> None:
-    """C3, C23: per backend, else the adapter's default."""
+def test_c3_c23_the_backends_list_then_the_adapters(backend: dict[str, Any], rules: tuple[str, ...]) -> None:
+    """C3, C23: per backend, else the adapter's default, for a run that goes to its provider through the proxy."""
     assert resolve_egress(config(**backend), Reaching(), tier=1, asked=None) == rules
+
+
+@pytest.mark.parametrize("mode", ["technical_user", "byo_key"])
+def test_c3_c23_with_a_key_the_adapters_hosts_are_no_second_way_to_the_provider(mode: str) -> None:
+    """The gateway is the first one; what an operator has listed holds as it is."""
+    assert resolve_egress(config(mode=mode), Reaching(), tier=1, asked=None) == ()
+    assert resolve_egress(config(mode=mode), Ungated(), tier=1, asked=None) == ("api.example.com", "auth.example.com")
+    listed = config(mode=mode, allowed_egress=["api.example.com"])
+    assert resolve_egress(listed, Reaching(), tier=1, asked=None) == ("api.example.com",)
+    assert Reaching.default_allowed_egress == ["api.example.com", "auth.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "accepted", "subscription", "settled"),
+    [
+        (SUBSCRIBED, ("api.example.com",), True, ("api.example.com",)),
+        (SUBSCRIBED, ("api.example.com", "auth.example.com:443"), False, ()),
+        ({"allowed_egress": ["api.example.com"]}, ("api.example.com",), False, ("api.example.com",)),
+        (SUBSCRIBED, ("other.example",), True, ()),
+        ({}, None, False, None),
+    ],
+)
+def test_c23_what_the_run_uses_has_the_last_word(
+    backend: dict[str, Any], accepted: tuple[str, ...] | None, *, subscription: bool, settled: tuple[str, ...] | None
+) -> None:
+    assert settle_egress(config(**backend), Reaching(), accepted, subscription=subscription) == settled
 
 
 def test_an_adapter_without_a_list_reaches_nothing() -> None:
@@ -83,6 +120,14 @@ def test_a_request_does_not_widen(asked: str) -> None:
     wide = config(allowed_egress=["api.example.com", "*.example.org"])
     with pytest.raises(InvalidRequestError, match="egress: "):
         resolve_egress(wide, Reaching(), tier=1, asked=["api.example.com", asked])
+
+
+def test_who_may_not_widen_is_told_what_is_there_and_who_may() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        resolve_egress(config(), Reaching(), tier=1, asked=["pypi.org"])
+    assert "pypi.org is not covered by what is configured (nothing)" in caught.value.message
+    assert "allowed_egress of this backend" in caught.value.message
+    assert caught.value.details == {"asked": "pypi.org", "allowed": []}
 
 
 def test_the_variables_send_everything_but_loopback_to_the_proxy() -> None:
@@ -314,7 +359,8 @@ async def test_a_denial_is_an_event_of_the_run_and_a_line_of_the_audit_log(world
         }  # fmt: skip
         answer(box)
         await service.finished(run.run_id)
-    assert world.audit.events[-1] == {
+    [noted] = world.audit.of("egress.")
+    assert noted == {
         "event": "egress.denied", "user_id": USER, "backend": "echo", "run_id": run.run_id, "host": "evil.example",
         "port": 443, "count": 2, "reason": "no",
     }  # fmt: skip
@@ -328,7 +374,8 @@ async def test_a_connection_is_a_line_of_the_audit_log_alone(world: World) -> No
         answer(box)
         await service.finished(run.run_id)
         assert "status:egress_denied" not in shape(await service.events(run.run_id))
-    assert world.audit.events[-1] == {
+    [noted] = world.audit.of("egress.")
+    assert noted == {
         "event": "egress.allowed", "user_id": USER, "backend": "echo", "run_id": run.run_id, "host": "evil.example",
         "port": 443, "count": 2, "bytes_up": 5, "bytes_down": 6,
     }  # fmt: skip

@@ -141,6 +141,6 @@ async def test_a_newer_database_is_refused(tmp_path: Path) -> None:
 async def test_what_is_not_a_database_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "podmentor.db").write_bytes(b"not a database, but long enough to be looked at" * 40)
     database = Database(tmp_path / "podmentor.db")
-    with pytest.raises(StorageError, match="cannot be used"):
+    with pytest.raises(StorageError, match=r"is damaged.*backup"):
         await database.open()
     await database.aclose()

@@ -102,8 +102,12 @@ async def test_a_run_that_was_being_started_is_started_again(world: World) -> No
     async with world.service() as service:
         run = await service.submit()
         await service.until(run.run_id, "status", phase="starting")
+        async with asyncio.timeout(10):
+            while (made := (await service.runs.get(run.run_id, user_id=USER)).sandbox_id) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
     world.runtime.hold_create = None
     async with world.service() as service:
+        assert made in world.runtime.asked_for, "Podman may have been killed while it made it"
         answer(await service.box())
         assert (await service.finished(run.run_id)).outcome == "completed"
         assert shape(await service.events(run.run_id)) == WHOLE
@@ -187,3 +191,59 @@ async def test_what_is_let_go_of_still_needs_the_relay(world: World) -> None:
         await service.finished(run.run_id)
         await service.supervisor.stop(drain=True)
         assert service.supervisor.let_go == frozenset()
+
+
+async def test_a_journal_that_has_more_than_the_log_still_gets_its_end(world: World) -> None:
+    """The machine went down: SQLite had synced, the log had not been written back."""
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s1")
+        box.say(text="one ")
+        box.say(text="two ")
+        await service.until(run.run_id, "message_delta", text="two ")
+    data = box.spec.log_path.read_bytes()
+    box.spec.log_path.write_bytes(data[: data.index(b"\n") + 1] + b"\0" * 100)
+    world.runtime.boxes.clear()
+    async with world.service() as service:
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "lost"
+        assert shape(await service.events(run.run_id)) == [*WHOLE[:4], "message_delta", "message_delta", "error"]
+
+
+async def test_a_run_that_had_printed_something_is_not_done_again(world: World) -> None:
+    """The service died before it saw the first output, and the machine has ended the container."""
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+    box.say(session="s1")
+    box.say(text="edited your files ")
+    world.runtime.boxes.clear()
+    async with world.service() as service:
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert record.error["reason"] == "lost"
+        assert len(world.runtime.created) == 1
+        texts = [event.data["text"] for event in await service.events(run.run_id) if event.kind == "message_delta"]
+        assert texts == ["edited your files "]
+
+
+@pytest.mark.parametrize("how", ["removed", "cut"])
+async def test_a_log_that_somebody_spoils_ends_the_run_and_says_so(world: World, how: str) -> None:
+    async with world.service() as service:
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s1")
+        await service.until(run.run_id, "session_started")
+        if how == "cut":
+            box.spec.log_path.write_bytes(b"")
+            await service.finished(run.run_id)
+    if how == "removed":
+        box.spec.log_path.unlink()
+    async with world.service() as service:
+        record = await service.finished(run.run_id)
+    assert record.error is not None
+    assert record.error["reason"] == "sandbox_failed"
+    assert {"cut": "made shorter", "removed": "cannot be read"}[how] in record.error["message"]
+    assert_nothing_left(world)

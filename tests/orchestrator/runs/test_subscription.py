@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.events import Error
 from orchestrator.runs import launch
 from orchestrator.runs.accounts import Accounts
+from orchestrator.runs.disk_guard import DiskGuard
 from orchestrator.runs.egress_door import EgressDoor
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.runtime import Box
@@ -69,7 +71,7 @@ def accounts_of(service: Service) -> Accounts:
         raise AssertionError
 
     return Accounts(config=service.world.config, adapters=service.deps.adapters, homes=service.deps.homes,
-                    runs=service.runs, prober=nobody)  # fmt: skip
+                    runs=service.runs, prober=nobody, audit=service.world.audit)  # fmt: skip
 
 
 async def failed(service: Service, run: RunRecord) -> dict[str, Any]:
@@ -130,17 +132,73 @@ async def test_another_base_url_is_kept_to_in_every_tier(tmp_path: Path) -> None
         await service.finished(run.run_id)
 
 
-async def test_a_subscription_without_a_way_out_of_tier_1_is_refused_and_nothing_is_started(world: World) -> None:
-    class Shut(SubscribedEcho):
-        subscription_gateway: ClassVar[GatewayRoute | None] = None
+class Ungated(SubscribedEcho):
+    """Its subscription cannot be sent through the gateway."""
 
-    world.adapter = Shut()
+    subscription_gateway: ClassVar[GatewayRoute | None] = None
+    default_allowed_egress: ClassVar[list[str]] = ["api.example.com", "auth.example.com"]
+
+
+async def test_a_subscription_without_a_gateway_goes_through_the_proxy_to_the_providers_hosts(world: World) -> None:
+    world.adapter = Ungated()
     await prime(world)
     async with world.service() as service:
         run = await service.submit()
-        error = await failed(service, run)
+        box = await service.box()
+        assert world.relay.grants == {}
+        assert "ECHO_URL" not in box.spec.env
+        assert "--at" not in box.spec.argv
+        assert box.spec.env["HTTPS_PROXY"] == "http://127.0.0.1:8118"
+        assert world.relay.egress[run.run_id].rules == ("api.example.com", "auth.example.com")
+        box.say(session="s1")
+        await service.until(run.run_id, "session_started")
+    world.relay.egress.clear()
+    async with world.service() as service:  # the next one opens the same way
+        answer(box)
+        assert (await service.finished(run.run_id)).outcome == "completed"
+        assert world.relay.rules[-1] == ("api.example.com", "auth.example.com")
+        assert world.relay.history == []
+    assert_nothing_left(world)
+
+
+async def test_with_a_gateway_the_hosts_that_renew_a_login_are_open_too(world: World) -> None:
+    adapter = SubscribedEcho()
+    adapter.default_allowed_egress = Ungated.default_allowed_egress  # type: ignore[misc]
+    world.adapter = adapter
+    await prime(world)
+    async with world.service() as service:
+        run = await service.submit()
+        answer(await service.box())
+        assert (await service.finished(run.run_id)).egress == ("api.example.com", "auth.example.com")
+        assert world.relay.history[0].api_key is None
+
+
+async def test_a_key_in_the_place_of_a_subscription_closes_the_hosts_again(tmp_path: Path) -> None:
+    """Nobody has connected an account: the technical user's key is used, and with it the gateway alone."""
+    world = world_at(tmp_path, backend={"api_key": "real-key"})
+    world.adapter = Ungated()
+    async with world.service() as service:
+        run = await service.submit()
+        assert run.egress == ("api.example.com", "auth.example.com")
+        await service.runs.allow_egress(
+            run.run_id, host="pypi.org", port=None, user_id=USER, privileged=False, actor=USER
+        )
+        box = await service.box()
+        assert world.relay.egress[run.run_id].rules == ("pypi.org",)
+        assert world.relay.grants[run.run_id].api_key == "real-key"
+        answer(box)
+        assert (await service.finished(run.run_id)).egress == ("pypi.org",)
+
+
+@pytest.mark.parametrize("tier", [0, 1])
+async def test_a_subscription_never_goes_past_the_operators_base_url(tmp_path: Path, tier: int) -> None:
+    world = world_at(tmp_path, tier=tier, backend={"base_url": "http://127.0.0.1:7"})
+    world.adapter = Ungated()
+    await prime(world)
+    async with world.service() as service:
+        error = await failed(service, await service.submit())
         assert error["reason"] == "sandbox_failed"
-        assert "needs tier 0 or the egress proxy" in error["message"]
+        assert "base_url is set for echo" in error["message"]
         assert world.runtime.created == []
         assert await service.deps.homes.leases() == {}
 
@@ -215,7 +273,13 @@ async def test_a_lease_lives_through_a_crash_with_its_run_and_ends_with_it(world
         assert await service.deps.homes.leases() == {first.run_id: KEY}
         assert (await service.runs.get(second.run_id, user_id=USER)).state == "queued"
         assert len(world.runtime.created) == 1
+        async with asyncio.timeout(10):
+            while len(world.relay.history) < 2:  # noqa: ASYNC110 -- opened again beside the rest
+                await asyncio.sleep(0)
         (home / FILE).write_text('{"tok')  # the CLI is killed in the middle of writing
+        async with asyncio.timeout(10):
+            while first.run_id not in world.relay.grants:  # noqa: ASYNC110  # a task beside the run's grants again
+                await asyncio.sleep(0)
         box.exit(137)
         await service.finished(first.run_id)
         assert [(grant.run_id, grant.api_key) for grant in world.relay.history] == [(first.run_id, None)] * 2
@@ -307,8 +371,9 @@ async def test_a_run_never_uses_an_account_that_it_did_not_wait_for(world: World
         run = await service.submit()
         box = await service.box()
         stored = await service.deps.store.run(run.run_id)
+        door, disk = EgressDoor(run.run_id, service.deps), DiskGuard(stored, service.deps)
         with pytest.raises(ConflictError, match="while this run was starting"):
-            await launch.launch(stored, service.deps, None, EgressDoor(run.run_id, service.deps))
+            await launch.launch(stored, service.deps, None, door, disk)
         answer(box)
         await service.finished(run.run_id)
 

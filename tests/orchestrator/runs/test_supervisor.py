@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from orchestrator.events import AgentEvent
 from orchestrator.runs import limits_watch
 from tests.fakes.adapter import EchoAdapter, EchoParser
 from tests.fakes.credentials import FakeCredentials
-from tests.orchestrator.runs.harness import USER, World, answer, shape
+from tests.orchestrator.runs.harness import USER, Service, World, answer, shape
 
 WHOLE = ["status:queued", "status:starting", "status:running", "session_started", "message_delta", "completed"]
 
@@ -162,7 +163,7 @@ async def test_a_missing_image_and_a_failing_podman_end_the_run_with_the_reason(
 
 @pytest.mark.parametrize("ignores_int", [False, True])
 async def test_cancel_while_it_runs(world: World, ignores_int: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.runs.driver.INTERRUPT_SECONDS", 0.05)
+    monkeypatch.setattr("orchestrator.runs.ending.INTERRUPT_SECONDS", 0.05)
     async with world.service() as service:
         run = await service.submit()
         box = await service.box()
@@ -336,7 +337,7 @@ async def test_a_full_disk_delays_events_and_loses_none(world: World, monkeypatc
             await append(*args, **kwargs)
 
         monkeypatch.setattr(service.deps.journal, "append", full)
-        monkeypatch.setattr("orchestrator.runs.pump.FIRST_PAUSE", 0.01)
+        monkeypatch.setattr("orchestrator.runs.journal.FIRST_PAUSE", 0.01)
         box.say(text="a")
         await asyncio.wait_for(refused.wait(), 10)
         box.say(done="a")
@@ -381,3 +382,105 @@ async def test_what_finished_runs_leave_behind_is_told(world: World) -> None:
         world.relay.grants[stray] = None  # type: ignore[assignment]  # only the name counts
         found = await service.supervisor.leftovers()
         assert found == [f"{what} of {stray}" for what in ("container", "control directory", "gateway")]
+
+
+class FullDisk:
+    """The database of a service refuses to be written, for as long as it is said to be full."""
+
+    def __init__(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._call = service.deps.journal._database.call
+        self.full = False
+        self.refused = asyncio.Event()
+        monkeypatch.setattr(service.deps.journal._database, "call", self.call)
+        monkeypatch.setattr("orchestrator.runs.journal.FIRST_PAUSE", 0.01)
+
+    async def call(self, work: Any, **options: Any) -> Any:
+        def refusing(connection: sqlite3.Connection) -> Any:
+            before = connection.total_changes
+            result = work(connection)
+            if self.full and connection.total_changes != before:
+                raise sqlite3.OperationalError("database or disk is full")
+            return result
+
+        try:
+            return await self._call(refusing, **options)
+        except StorageError:
+            self.refused.set()
+            raise
+
+
+async def test_a_disk_that_is_full_at_the_end_delays_the_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world.service() as service:
+        disk = FullDisk(service, monkeypatch)
+        run = await service.submit()
+        box = await service.box()
+        box.say(session="s")
+        box.say(text="a")
+        await service.until(run.run_id, "message_delta")
+        disk.full = True
+        box.say(done="a")
+        box.exit(0)
+        await asyncio.wait_for(disk.refused.wait(), 10)
+        assert (await service.runs.get(run.run_id, user_id=USER)).state == "running"
+        disk.full = False
+        assert (await service.finished(run.run_id)).outcome == "completed"
+        assert shape(await service.events(run.run_id)) == WHOLE
+        [conversation] = await service.runs.list_subagents(user_id=USER)
+        assert conversation.backend_session_id == "s"
+    assert_nothing_left(world)
+
+
+async def test_a_run_can_be_cancelled_although_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, runs={"max_concurrent": 1})
+    async with world.service() as service:
+        disk = FullDisk(service, monkeypatch)
+        running, waiting = await service.submit(), await service.submit()
+        box = await service.box()
+        monkeypatch.setattr("orchestrator.runs.supervisor.ENDING_SECONDS", 0.01)
+        disk.full = True
+        await service.runs.cancel(waiting.run_id, user_id=USER)
+        await service.runs.cancel(running.run_id, user_id=USER)
+        await asyncio.wait_for(box.ended.wait(), 10)
+        disk.full = False
+        for run in (running, waiting):
+            assert (await service.finished(run.run_id)).outcome == "cancelled"
+    assert_nothing_left(world)
+
+
+async def test_a_run_whose_place_could_not_be_noted_does_not_wait_for_a_restart(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.service() as service:
+        append = service.deps.journal.append
+
+        async def full(run_id: str, entries: Any, *args: Any, **kwargs: Any) -> None:
+            if entries[0].event.data().get("phase") == "queued":
+                raise StorageError("the disk is full")
+            await append(run_id, entries, *args, **kwargs)
+
+        monkeypatch.setattr(service.deps.journal, "append", full)
+        run = await service.submit()
+        answer(await service.box())
+        assert (await service.finished(run.run_id)).outcome == "completed"
+
+
+async def test_a_run_that_cannot_be_read_when_its_turn_comes_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.service() as service:
+        read, refused = service.deps.store.run, asyncio.Event()
+
+        async def locked(run_id: str) -> Any:
+            task = asyncio.current_task()
+            if task is not None and task.get_name().startswith("supervisor:run") and not refused.is_set():
+                refused.set()
+                raise StorageError("another process keeps the database locked; end it")
+            return await read(run_id)
+
+        monkeypatch.setattr(service.deps.store, "run", locked)
+        run = await service.submit()
+        record = await service.finished(run.run_id)
+        assert record.error is not None
+        assert "locked" in record.error["message"]
