@@ -12,9 +12,9 @@ import pytest
 
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.contract.types import ResourceLimits
-from orchestrator.runs.cgroup import CgroupMemory
-from orchestrator.runs.limits_watch import LimitsWatch
-from orchestrator.runs.memory import ProcessTable
+from orchestrator.runs.limits.cgroup import CgroupMemory
+from orchestrator.runs.limits.memory import ProcessTable
+from orchestrator.runs.limits.watch import LimitsWatch
 
 MIB = 1024 * 1024
 LIMIT = 64 * MIB

@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias
 from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.events import Error, ErrorReason, Status
-from orchestrator.runs.cgroup import NEAR, CgroupMemory
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.decode import LogDecoder
-from orchestrator.runs.disk_guard import DiskGuard
-from orchestrator.runs.limit_words import WARN_AT, exceeded, measures, size_words, warning
-from orchestrator.runs.memory import MemoryMeter, ProcessTable, watch_memory
+from orchestrator.runs.limits.cgroup import NEAR, CgroupMemory
+from orchestrator.runs.limits.disk_guard import DiskGuard
+from orchestrator.runs.limits.memory import MemoryMeter, ProcessTable, watch_memory
+from orchestrator.runs.limits.words import WARN_AT, exceeded, measures, size_words, warning
 from orchestrator.runs.pump import Pump
 from orchestrator.tasks import TaskOwner
 
