@@ -21,11 +21,10 @@ from orchestrator.bootstrap import (
     delete_tree,
     image_builder,
     load_adapters,
-    make_directories,
-    owned,
     scripted_provider,
     spoken,
 )
+from orchestrator.bootstrap_runtime import make_directories, owned
 from orchestrator.bootstrap_vault import credential_chain
 from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig, Paths, RunsConfig, StorageConfig
 from orchestrator.config.paths import resolve_paths

@@ -1,4 +1,4 @@
-"""The composition root: the only module that knows every concrete class.
+"""The composition root of the service: with its neighbours the only module that knows concrete classes.
 
 Objects are built in a visible order and handed what they need; they are let go of in the opposite order.  Only one
 service may own a state directory: the lock is taken first and given back last.
@@ -7,12 +7,8 @@ service may own a state directory: the lock is taken first and given back last.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import logging
-import os
-import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -24,34 +20,36 @@ from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.audit import AuditLog
 from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
+from orchestrator.bootstrap_runtime import Aside, instance_id, make_directories, owned, podman_runtime
 from orchestrator.bootstrap_vault import credential_chain, enabled_backends, open_vault, with_secrets
-from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
+from orchestrator.config.telemetry import traces_target
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.images import ImageUpgrader
+from orchestrator.contract.metrics import BUILD, NO_METRICS
+from orchestrator.contract.traces import NO_TRACES, Traces
 from orchestrator.contract.types import AuthStatus
 from orchestrator.credentials import Homes, OwnKeys, probe_with_home
-from orchestrator.doctor import Finding, WantedImage, examine, working_runtime
+from orchestrator.doctor import Finding, WantedImage, examine
 from orchestrator.egress.client import RelayProcess
-from orchestrator.errors import ConflictError, StorageError
-from orchestrator.podman.environment import podman_environment
-from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.podman.trees import delete_tree
 from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
 from orchestrator.runs.accounts import Accounts
-from orchestrator.runs.aside import Aside
+from orchestrator.runs.census import Census
 from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
 from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.service import Runs
-from orchestrator.runs.space import refuse_full
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
+from orchestrator.runs.trails import Trails
+from orchestrator.runs.watching import Watcher
 from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
+from orchestrator.telemetry import PrometheusMetrics, open_traces
 from orchestrator.workspace.prepare import DirectoryWorkspaces
 
 __all__ = [
@@ -68,8 +66,6 @@ __all__ = [
     "scripted_provider",
     "spoken",
 ]  # fmt: skip
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,16 +104,23 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         await asyncio.to_thread(make_directories, paths)
         stack.enter_context(owned(paths.lock_file))
         config = await with_secrets(config, paths)
+        metrics, release = PrometheusMetrics(), version("podmentor")
+        traces = await asyncio.to_thread(
+            open_traces, traces_target(config), version=release,
+            instance=await asyncio.to_thread(instance_id, paths.state_dir), metrics=metrics,
+        )  # fmt: skip
+        stack.push_async_callback(traces.aclose)
         vault = await stack.enter_async_context(open_vault(config, paths))
-        audit = AuditLog(paths.audit_log)
+        audit = AuditLog(paths.audit_log, metrics=metrics)
         credentials = credential_chain(config, paths, vault)
         runs, accounts, supervisor, tokens, journal, instance = await assemble(
-            config, paths, stack, credentials=credentials, audit=audit
+            config, paths, stack, credentials=credentials, audit=audit, metrics=metrics, traces=traces
         )
+        metrics.put(BUILD, 1, version=release)
         app = create_app(
             runs=runs, accounts=accounts, tokens=tokens, credentials=credentials,
-            own_keys=OwnKeys(vault, audit, enabled_backends(config)), config=config, instance=instance,
-            version=version("podmentor"),
+            own_keys=OwnKeys(vault, audit, enabled_backends(config)), metrics=metrics, config=config, instance=instance,
+            version=release,
         )  # fmt: skip
         servers = await start_servers(
             app,
@@ -131,12 +134,14 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
             token=await asyncio.to_thread(ensure_local_token, paths),
             port=servers.port,
         )
+        await audit.note("service.started", version=release, instance=instance)
         try:
             yield handle
         finally:
             await accounts.aclose()
             await supervisor.stop(drain=handle.drain)
             journal.close()
+            await audit.note("service.stopped", left_running=len(supervisor.let_go))
 
 
 async def assemble(
@@ -147,6 +152,8 @@ async def assemble(
     credentials: Credentialing,
     audit: AuditLog,
     image_tags: Mapping[str, str] | None = None,
+    metrics: PrometheusMetrics | None = None,
+    traces: Traces = NO_TRACES,
 ) -> tuple[Runs, Accounts, Supervisor, TokenStore, Journal, str]:
     """Everything below the API, started; what must be let go of is on ``stack``.  ``image_tags``: see PodmanRuntime."""
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
@@ -155,10 +162,11 @@ async def assemble(
     database = Database(paths.database)
     stack.push_async_callback(database.aclose)
     await database.open()
-    journal, store = Journal(database), Store(database)
+    numbers, trails = metrics or NO_METRICS, Trails(traces)
+    journal, store = Journal(database, Watcher(numbers, trails).appended), Store(database)
     tokens = TokenStore(paths.database, local_token=await asyncio.to_thread(ensure_local_token, paths))
     await stack.enter_async_context(tokens)
-    runtime = await podman_runtime(config, paths, instance, stack, image_tags=image_tags)
+    runtime = await podman_runtime(config, paths, instance, stack, image_tags=image_tags, metrics=numbers)
     names = () if config.egress.hosts_file is None else ("--resolve-file", str(config.egress.hosts_file))
     relay = RelayProcess(runtime_dir=paths.runtime_dir, log_path=paths.state_dir / "relay.log", options=names)
     processes = ProcessTable()
@@ -181,12 +189,16 @@ async def assemble(
             credentials=credentials,
             homes=homes,
             audit=audit,
+            metrics=numbers,
+            trails=trails,
             seen=SeenFiles(PACKAGED, paths.state_dir / SEEN_NAME).lookup,
         )
     )
     stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))
     await relay.start()
     await supervisor.start()
+    if metrics is not None:
+        metrics.before_page(Census(database, supervisor, relay, metrics).look)
     runs = Runs(deps, supervisor)
     aside = Aside.of(config, paths, runtime, instance)
 
@@ -199,73 +211,9 @@ async def assemble(
             probe=aside,
         )
 
-    accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli)
+    accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli, audit=audit)
     await accounts.start()
     return runs, accounts, supervisor, tokens, journal, instance
-
-
-async def podman_runtime(
-    config: Config,
-    paths: Paths,
-    instance: str,
-    stack: AsyncExitStack,
-    *,
-    image_tags: Mapping[str, str] | None = None,
-) -> PodmanRuntime:
-    """The runtime, started; ``stack`` lets go of it.  ``image_tags``: images to use instead of the current ones."""
-    runtime = PodmanRuntime(
-        config=config.podman,
-        runtime_dir=paths.runtime_dir,
-        instance=instance,
-        oci_runtime=await working_runtime(config=config, paths=paths),
-        owned_roots=(paths.state_dir, paths.runtime_dir),
-        image_tags=image_tags,
-        service_env=podman_environment(process_environment()),  # Podman and conmon need no keys
-    )
-    stack.push_async_callback(runtime.aclose)
-    await runtime.start()
-    return runtime
-
-
-def make_directories(paths: Paths) -> None:
-    """State and runtime directory, for nobody but us.  Raises StorageError."""
-    try:
-        for directory in (paths.state_dir, paths.runtime_dir, paths.state_dir / "runs", paths.state_dir / "subagents"):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        refuse_full(paths.state_dir)
-    except OSError as error:
-        raise StorageError(f"cannot make {error.filename}: {error.strerror}") from error
-
-
-@contextmanager
-def owned(lock_file: Path) -> Iterator[None]:
-    """Hold the state directory.  The lock goes with the process, however it ends.  Raises ConflictError."""
-    descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            raise ConflictError(
-                f"another podmentor service (process {holder or 'unknown'}) uses {lock_file.parent}; stop it, or give "
-                "this one another state directory (--state)"
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def instance_id(state_dir: Path) -> str:
-    """What tells this state directory's containers from those of others; made once."""
-    path = state_dir / "instance"
-    try:
-        with path.open("x") as file:
-            file.write(uuid.uuid4().hex)
-    except FileExistsError:
-        log.debug("known state directory")
-    return path.read_text().strip()
 
 
 def image_builder(config: Config, paths: Paths) -> ImageUpgrader:

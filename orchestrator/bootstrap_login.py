@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from orchestrator.bootstrap import Aside, instance_id, make_directories, podman_runtime
+from orchestrator.audit import AuditLog
+from orchestrator.bootstrap_runtime import Aside, instance_id, make_directories, podman_runtime
 from orchestrator.bootstrap_vault import with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
@@ -20,13 +21,14 @@ from orchestrator.registry import load_adapters
 
 @asynccontextmanager
 async def login_sandbox(
-    config: Config, paths: Paths, *, user_id: str, backend: str
+    config: Config, paths: Paths, *, user_id: str, backend: str, actor: str
 ) -> AsyncIterator[tuple[list[str], dict[str, str]]]:
     """A container for a login, for as long as the block lasts: the command that brings a terminal to it, and the
     environment of that command.
 
-    No run begins to use the account meanwhile.  Raises UnknownBackendError, InvalidRequestError (no subscriptions, no
-    login, a user id that is no plain name), ConflictError (the account is in use), ImageMissingError, SandboxError.
+    No run begins to use the account meanwhile.  ``actor``: for the audit log.  Raises UnknownBackendError,
+    InvalidRequestError (no subscriptions, no login, a user id that is no plain name), ConflictError (the account is in
+    use), StorageError, ImageMissingError, SandboxError.
     """
     adapter = load_adapters([backend]).get(backend)
     if adapter is None:
@@ -35,6 +37,7 @@ async def login_sandbox(
         await asyncio.to_thread(make_directories, paths)
         config = await with_secrets(config, paths)
         home = stack.enter_context(Homes(paths.plugin_storage).logging_in(HomeKey(user_id, backend)))
+        await AuditLog(paths.audit_log).record("account.login", actor=actor, user_id=user_id, backend=backend)
         instance = await asyncio.to_thread(instance_id, paths.state_dir)
         runtime = await podman_runtime(config, paths, instance, stack)
         aside = Aside.of(config, paths, runtime, instance)

@@ -151,6 +151,13 @@ class ImageBuildError(PodmentorError):
     status = 500
 
 
+class DiskExceededError(PodmentorError):
+    """A conversation holds more on disk than its limit allows; nothing was started."""
+
+    code = "disk_exceeded"
+    status = 507
+
+
 class ShuttingDownError(PodmentorError):
     """The service is stopping and takes no more runs."""
 

@@ -36,7 +36,7 @@ def said(message: str) -> str:
         error = body["error"]
         code = f" ({error['code']})" if error.get("code") else ""
         return f"{error['message']}{code}"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return message
 
 
@@ -73,7 +73,7 @@ _ENDINGS = {
     "content_filter": "The provider's content filter stopped the answer.",
 }
 _CONTEXT = re.compile(r"context window", re.IGNORECASE)
-_MODEL = re.compile(r"model_not_found|the model .*does not exist|model is not supported", re.IGNORECASE)
+_MODEL = re.compile(r"model_not_found|the model .{0,200}does not exist|model is not supported", re.IGNORECASE)
 
 
 def message_of(reason: ErrorReason, text: str) -> str:

@@ -20,7 +20,7 @@ _REFUSED = re.compile(
     r"API_KEY_INVALID|api key (not valid|expired|not found)|UNAUTHENTICATED|PERMISSION_DENIED|reported as leaked",
     re.IGNORECASE)  # fmt: skip
 _LOGGED_OUT = re.compile(r"set an auth method|invalid auth method|manual authorization is required", re.IGNORECASE)
-_CREDIT = re.compile(r"credits? (are|is) depleted|INSUFFICIENT_\w*CREDITS|billing (account|is) .*disabled"
+_CREDIT = re.compile(r"credits? (are|is) depleted|INSUFFICIENT_\w{0,40}CREDITS|billing (account|is) .{0,200}disabled"
                      r"|prepay(ment)? credits", re.IGNORECASE)  # fmt: skip
 _LIMIT = re.compile(r"RESOURCE_EXHAUSTED|exceeded your current quota|exhausted your (daily quota|capacity)"
                     r"|to increase your limits|rate.?limit|too many requests", re.IGNORECASE)  # fmt: skip

@@ -14,6 +14,7 @@ from orchestrator.api.views import dumps
 from orchestrator.config.models import Config
 from orchestrator.contract.accounts import AccountService
 from orchestrator.contract.credentials import Credentialing, UserKeys
+from orchestrator.contract.metrics import MetricsPage
 from orchestrator.contract.runs import RunService
 from orchestrator.tasks import TaskOwner
 
@@ -28,6 +29,7 @@ def create_app(
     tokens: TokenStore,
     credentials: Credentialing,
     own_keys: UserKeys,
+    metrics: MetricsPage,
     config: Config,
     instance: str,
     version: str,
@@ -46,6 +48,7 @@ def create_app(
     app[keys.TOKENS] = tokens
     app[keys.CREDENTIALS] = credentials
     app[keys.OWN_KEYS] = own_keys
+    app[keys.METRICS] = metrics
     app[keys.CONFIG] = config
     app[keys.ABOUT] = keys.About(instance=instance, version=version)
     app[keys.TASKS] = TaskOwner("api")

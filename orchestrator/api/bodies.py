@@ -11,6 +11,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.api.identity import is_plain_name
+from orchestrator.contract.traces import parse_traceparent
 from orchestrator.errors import InvalidRequestError, NotFoundError
 
 M = TypeVar("M", bound=BaseModel)
@@ -77,6 +78,12 @@ def idempotency_key(request: web.Request) -> str | None:
     if key is not None and not _KEY.fullmatch(key):
         raise InvalidRequestError("Idempotency-Key must be 1 to 200 printable ASCII characters")
     return key
+
+
+def trace_context(request: web.Request) -> str | None:
+    """The traceparent header; one that is wrong counts as none, as its specification wants."""
+    text = request.headers.get("traceparent", "").strip()
+    return None if parse_traceparent(text) is None else text
 
 
 def accepts(request: web.Request, media_type: str) -> bool:

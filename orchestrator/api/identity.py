@@ -7,7 +7,8 @@ from typing import Final, Literal, TypeAlias, get_args
 from orchestrator.config.models import PLAIN_NAME
 from orchestrator.errors import ForbiddenError, InvalidRequestError
 
-Role: TypeAlias = Literal["user", "service", "admin"]
+Role: TypeAlias = Literal["user", "service", "admin", "metrics"]
+"""``metrics`` reads /metrics and nothing else."""
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 LOCAL_OWNER: Final = "local"
 """The user id of whoever holds the local token; nobody else may have it, since that user's repos may be paths."""
@@ -23,6 +24,14 @@ class Identity:
     role: Role
     local_owner: bool = False
     """Has read the local token file, so is the operating-system user who runs the service: may name paths."""
+
+    token_name: str | None = None
+    """Of the token, when it acts for somebody else."""
+
+    @property
+    def actor(self) -> str:
+        """Who asks, for the audit log: the token's role and its own name, for whomever it acts."""
+        return f"{self.role}:{self.token_name or self.user_id}"
 
     @property
     def scope(self) -> str | None:
@@ -54,4 +63,4 @@ def acting_for(identity: Identity, user: str | None) -> Identity:
         return identity
     if identity.role != "service":
         raise ForbiddenError("only a token with the role 'service' may act for another user")
-    return replace(identity, user_id=check_name(user, "X-Podmentor-User"))
+    return replace(identity, user_id=check_name(user, "X-Podmentor-User"), token_name=identity.user_id)

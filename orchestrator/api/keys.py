@@ -10,6 +10,7 @@ from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config
 from orchestrator.contract.accounts import AccountService
 from orchestrator.contract.credentials import Credentialing, UserKeys
+from orchestrator.contract.metrics import MetricsPage
 from orchestrator.contract.runs import RunService
 from orchestrator.tasks import TaskOwner
 
@@ -26,6 +27,7 @@ ACCOUNTS: Final[web.AppKey[AccountService]] = web.AppKey("accounts")
 RUNS: Final[web.AppKey[RunService]] = web.AppKey("runs")
 CREDENTIALS: Final[web.AppKey[Credentialing]] = web.AppKey("credentials")
 OWN_KEYS: Final[web.AppKey[UserKeys]] = web.AppKey("own_keys")
+METRICS: Final[web.AppKey[MetricsPage]] = web.AppKey("metrics")
 TOKENS: Final[web.AppKey[TokenStore]] = web.AppKey("tokens")
 CONFIG: Final[web.AppKey[Config]] = web.AppKey("config")
 ABOUT: Final[web.AppKey[About]] = web.AppKey("about")

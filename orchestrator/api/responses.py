@@ -24,6 +24,7 @@ class LimitsView(Answer):
     output_max_bytes: int
     pids_max: int
     cpus: float | None
+    disk_max_bytes: int
 
 
 class RunLinks(Answer):
@@ -52,8 +53,12 @@ class RunView(Answer):
     egress: list[str] | None
     """Host patterns that the run may reach, those allowed later included; null: the network is open (tier 0)."""
     memory_enforcement: Literal["cgroup", "watchdog"] | None
+    enforcement: dict[str, str]
+    """How each limit is kept on this machine, by the limit's name: ``cgroup``, ``watchdog``, ``rlimit``, ``watch``,
+    ``clock``, ``log``, or ``none``: it is not."""
     usage: dict[str, Any]
-    """tokens, cost_usd and turns as the CLI tells them; peak_memory_bytes and output_bytes as measured."""
+    """tokens, cost_usd and turns as the CLI tells them; as measured: peak_memory_bytes, peak_disk_bytes, peak_pids,
+    cpu_seconds, output_bytes, duration_seconds."""
     final_text: str | None
     error: dict[str, Any] | None
     """``data`` of the event that ended the run badly."""

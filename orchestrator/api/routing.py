@@ -9,10 +9,10 @@ from aiohttp.typedefs import Handler
 from pydantic import BaseModel
 
 from orchestrator.api import keys
-from orchestrator.api.identity import acting_for
+from orchestrator.api.identity import Role, acting_for
 from orchestrator.api.schemas import NoQuery, Query
 from orchestrator.api.views import dumps
-from orchestrator.errors import PodmentorError, UnauthorizedError
+from orchestrator.errors import ForbiddenError, PodmentorError, UnauthorizedError
 
 _TOKEN_CHARS = 512
 
@@ -47,6 +47,8 @@ class Route:
     replies: tuple[Reply, ...]
     description: str = ""
     public: bool = False
+    roles: tuple[Role, ...] = ("user", "service", "admin")
+    """Whose tokens are good for it."""
     query: type[Query] = NoQuery
     body: type[BaseModel] | None = None
     headers: tuple[Header, ...] = ()
@@ -56,15 +58,17 @@ class Route:
 def register(app: web.Application, routes: Iterable[Route]) -> None:
     """Put the routes into the router, each behind the token check unless it is public."""
     for route in routes:
-        handler = route.handler if route.public else _authenticated(route.handler)
+        handler = route.handler if route.public else _authenticated(route)
         app.router.add_route(route.method, route.path, handler)
 
 
-def _authenticated(handler: Handler) -> Handler:
+def _authenticated(route: Route) -> Handler:
     async def checked(request: web.Request) -> web.StreamResponse:
         identity = await request.app[keys.TOKENS].authenticate(_bearer(request))
+        if identity.role not in route.roles:
+            raise ForbiddenError(f"this needs a token with another role: {' or '.join(route.roles)}")
         request[keys.IDENTITY] = acting_for(identity, request.headers.get("X-Podmentor-User"))
-        return await handler(request)
+        return await route.handler(request)
 
     return checked
 

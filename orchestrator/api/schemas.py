@@ -61,7 +61,7 @@ class Body(BaseModel):
 
 
 class LimitsBody(Body):
-    """Limits of this run; they can only be narrower than the configured ones."""
+    """Limits of this run.  Only an admin's may be wider than the configured ones."""
 
     memory_max_bytes: Count | None = None
     wall_clock_seconds: Amount | None = None
@@ -70,6 +70,8 @@ class LimitsBody(Body):
     output_max_bytes: Count | None = None
     pids_max: Count | None = None
     cpus: Amount | None = None
+    disk_max_bytes: Count | None = None
+    """Of the home and of what the workspace has beyond the repo, together."""
 
 
 class RunBody(Body):

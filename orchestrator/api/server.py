@@ -17,6 +17,7 @@ from orchestrator.errors import ConfigError, ConflictError
 log = logging.getLogger(__name__)
 _PATH_BYTES: Final = 107
 _SLACK_SECONDS: Final = 1.0
+_SILENT_SECONDS: Final = 75.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +42,26 @@ class RunningServers:
 
 
 async def start_servers(
-    app: web.Application, *, host: str | None, port: int, unix_socket: Path, shutdown_seconds: float = 1.0
+    app: web.Application,
+    *,
+    host: str | None,
+    port: int,
+    unix_socket: Path,
+    shutdown_seconds: float = 1.0,
+    silent_seconds: float = _SILENT_SECONDS,
 ) -> RunningServers:
     """Listen on ``host:port`` (``host`` None: not at all) and on ``unix_socket`` (0600).
 
-    ``shutdown_seconds``: what a request under way gets at the end before it is cancelled.
+    ``shutdown_seconds``: what a request under way gets at the end before it is cancelled.  ``silent_seconds``: what a
+    client has to send the head of its first or next request; strangers must not be able to hold connections for long.
     Raises ConflictError when another service answers at either; ConfigError for an address or a path that cannot be
     listened on.
     """
     if host is not None and not _is_loopback(host):
         log.warning("listening on %s: other machines can reach the API, in clear text; put TLS in front", host)
-    runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=shutdown_seconds)
+    runner = web.AppRunner(
+        app, handle_signals=False, access_log=None, shutdown_timeout=shutdown_seconds, keepalive_timeout=silent_seconds
+    )
     await runner.setup()
     try:
         if host is not None:

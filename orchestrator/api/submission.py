@@ -9,7 +9,9 @@ from orchestrator.contract.runs import LimitsRequest, RunRequest
 from orchestrator.errors import ForbiddenError, InvalidRequestError, PayloadTooLargeError
 
 
-def run_request(body: RunBody, who: Identity, server: ServerConfig, key: str | None) -> RunRequest:
+def run_request(
+    body: RunBody, who: Identity, server: ServerConfig, key: str | None, trace: str | None = None
+) -> RunRequest:
     """The request of POST /v1/runs.
 
     Raises PayloadTooLargeError (query), ForbiddenError (a path from somebody who is not the local owner),
@@ -22,12 +24,19 @@ def run_request(body: RunBody, who: Identity, server: ServerConfig, key: str | N
         backend=body.backend, query=body.query, user_id=who.user_id, subagent_id=body.subagent_id, repo=repo,
         repo_path=path, tier=body.tier, workspace=body.workspace, limits=limits, metadata=body.metadata,
         egress=None if body.egress is None else tuple(body.egress),
-        idempotency_key=key, privileged=who.role == "admin",
+        idempotency_key=key, privileged=who.role == "admin", actor=who.actor, traceparent=trace,
     )  # fmt: skip
 
 
 def tool_request(
-    args: ToolArgs, backend: str, who: Identity, server: ServerConfig, *, repo: str | None, key: str | None
+    args: ToolArgs,
+    backend: str,
+    who: Identity,
+    server: ServerConfig,
+    *,
+    repo: str | None,
+    key: str | None,
+    trace: str | None = None,
 ) -> RunRequest:
     """The request of POST /v1/tools/{tool_name}; ``repo`` is a name only, whoever asks."""
     _check_query(args.query, server)
@@ -35,7 +44,7 @@ def tool_request(
         raise InvalidRequestError("X-Podmentor-Repo must be the name of a configured repo")
     return RunRequest(
         backend=backend, query=args.query, user_id=who.user_id, subagent_id=args.subagent_id, repo=repo,
-        idempotency_key=key, privileged=who.role == "admin",
+        idempotency_key=key, privileged=who.role == "admin", actor=who.actor, traceparent=trace,
     )  # fmt: skip
 
 

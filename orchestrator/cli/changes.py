@@ -12,7 +12,7 @@ from orchestrator.cli import pager
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import FAILED
 from orchestrator.cli.runs import JSON_OPTION, write_bytes
-from orchestrator.cli.safe import clean, one_line, to_json
+from orchestrator.cli.safe import clean, one_line, to_json, visible
 from orchestrator.cli.service import ServiceLink, find_subagent, with_service
 from orchestrator.cli.summary import print_changes
 from orchestrator.cli.turns import rollback_command, run_command
@@ -70,8 +70,8 @@ def list_command(context: CliContext, subagent: str, paths: tuple[str, ...], ign
 def diff_command(context: CliContext, subagent: str, paths: tuple[str, ...], ignored: bool) -> None:
     """The changes as a patch.
 
-    Into a file or a pipe it goes byte by byte, so that git apply takes it; on a terminal it is coloured, cleaned of
-    control characters, and goes through a pager ($PODMENTOR_PAGER, $PAGER, less).
+    Into a file or a pipe it goes byte by byte, so that git apply takes it; on a terminal it is coloured, shows control
+    characters as ^X, and goes through a pager ($PODMENTOR_PAGER, $PAGER, less).
     """
 
     async def body(link: ServiceLink) -> bytes:
@@ -219,7 +219,7 @@ def print_diff(patch: bytes) -> None:
     lines = patch.decode("utf-8", errors="replace").split("\n")
     if lines[-1] == "":
         lines.pop()
-    pager.show([(clean(line), _style(line)) for line in shortened(lines)])
+    pager.show([(visible(line.removesuffix("\r")), _style(line)) for line in shortened(lines)])
 
 
 def shortened(lines: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from orchestrator.cli import console as consoles
 from orchestrator.cli.accounts import whose
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import DENIED, INTERRUPTED, USAGE, CliError
+from orchestrator.cli.keys import local_actor
 from orchestrator.cli.safe import clean
 from orchestrator.cli.service import ServiceLink, with_service
 
@@ -116,10 +117,8 @@ async def _at_the_terminal(context: CliContext, account: dict[str, Any]) -> int:
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     for number in (signal.SIGHUP, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
-    async with login_sandbox(context.config, context.paths, user_id=account["user_id"], backend=account["backend"]) as (
-        argv,
-        env,
-    ):
+    whose_account = {"user_id": account["user_id"], "backend": account["backend"]}
+    async with login_sandbox(context.config, context.paths, **whose_account, actor=local_actor()) as (argv, env):
         process = await asyncio.create_subprocess_exec(*argv, env=env)
         try:
             return await process.wait()  # bounded: the container has a time limit

@@ -33,6 +33,7 @@ COMMANDS = {
     "vault": Lazy(
         "orchestrator.cli.vault:group", "Make the vault, rotate its key, keep secrets for the configuration."
     ),
+    "audit": Lazy("orchestrator.cli.audit:group", "Read the audit log: who did what, and what was reached."),
     "config": Lazy("orchestrator.cli.config:group", "Check and show the configuration."),
     "doctor": Lazy("orchestrator.cli.doctor:command", "Check what this machine needs, and how to mend it."),
 }

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from orchestrator.cli.limits import warning_words
 from orchestrator.cli.safe import clean, one_line
 
 RESULT_LINES: Final = 8
@@ -187,10 +188,10 @@ def _status_words(phase: str, data: Mapping[str, Any]) -> tuple[str, str]:
         case "unparsed":
             line = data.get("raw") or data.get("line") or ""
             return f"a line that was not understood: {one_line(str(line), _INPUT_WIDTH)}", _QUIET
-        case "limit_warning" | "mcp_unavailable" | "output_lost":
-            return f"{phase.replace('_', ' ')} {_compact(data)}".rstrip(), _WARNING
         case _:
-            return f"{phase.replace('_', ' ')} {_compact(data)}".rstrip(), _QUIET
+            words = warning_words(data) if phase == "limit_warning" else None
+            style = _WARNING if phase in {"limit_warning", "mcp_unavailable", "output_lost"} else _QUIET
+            return words or f"{phase.replace('_', ' ')} {_compact(data)}".rstrip(), style
 
 
 def _retry_words(data: Mapping[str, Any]) -> str:

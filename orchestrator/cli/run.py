@@ -51,6 +51,7 @@ def size(value: str) -> int:
 @click.option("--subagent", metavar="ID", help="Go on with this conversation.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit, in seconds.")
 @click.option("--memory", type=size, metavar="SIZE", help="Memory limit of the run: 512m, 2g.")
+@click.option("--disk", type=size, metavar="SIZE", help="Disk limit of workspace and home together: 500m, 8g.")
 @click.option("--json", "as_json", is_flag=True, help="Events as JSON lines, and the result as the last line.")
 @click.option("--quiet", "-q", is_flag=True, help="Only the final text.")
 @click.pass_context
@@ -58,7 +59,7 @@ def command(ctx: click.Context, /, backend: str, prompt: str | None, **options: 
     """Give PROMPT to BACKEND and watch it work.
 
     PROMPT may be - (or left out) to read it from standard input.  Ctrl-C cancels the run and waits for its end; a
-    second Ctrl-C leaves at once.  Limits can be made narrower than configured, not wider.
+    second Ctrl-C leaves at once.  Limits can be made narrower than configured; wider ones take an admin.
 
     \b
     Examples:
@@ -93,7 +94,8 @@ def command(ctx: click.Context, /, backend: str, prompt: str | None, **options: 
 
 def request_body(backend: str, query: str, repo: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """The body of POST /v1/runs, with nothing in it that was not asked for."""
-    limits = {"wall_clock_seconds": options["timeout"], "memory_max_bytes": options["memory"]}
+    limits = {"wall_clock_seconds": options["timeout"], "memory_max_bytes": options["memory"],
+              "disk_max_bytes": options["disk"]}  # fmt: skip
     limits = {name: value for name, value in limits.items() if value is not None}
     body = {
         "backend": backend,
@@ -172,7 +174,18 @@ class Output:
 
 def result_line(run: Mapping[str, Any], changes: list[dict[str, Any]] | None, exit_code: int) -> dict[str, Any]:
     """The last line of --json."""
-    names = ("run_id", "subagent_id", "backend", "state", "outcome", "final_text", "error", "usage", "limits")
+    names = (
+        "run_id",
+        "subagent_id",
+        "backend",
+        "state",
+        "outcome",
+        "final_text",
+        "error",
+        "usage",
+        "limits",
+        "enforcement",
+    )
     return {
         "kind": "result",
         **{name: run.get(name) for name in names},

@@ -9,9 +9,10 @@ import click
 from orchestrator.cli import console as consoles
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.follow import Progress, follow
+from orchestrator.cli.limits import limit_lines
 from orchestrator.cli.render import Transcript
 from orchestrator.cli.run import envelope
-from orchestrator.cli.safe import clean, one_line, to_json
+from orchestrator.cli.safe import clean, one_line, to_json, visible
 from orchestrator.cli.service import ServiceLink, find_run, with_service
 from orchestrator.cli.summary import duration, seconds, usage_words
 from orchestrator.config.hosts import split_port
@@ -69,7 +70,6 @@ def show_command(context: CliContext, run: str, as_json: bool) -> None:
         click.echo(to_json(found))
         return
     out = consoles.out()
-    limits = found.get("limits") or {}
     took = duration(found)
     facts = {
         "run": found["run_id"],
@@ -82,8 +82,7 @@ def show_command(context: CliContext, run: str, as_json: bool) -> None:
         "accepted": found.get("created_at"),
         "took": None if took is None else seconds(took),
         "used": " · ".join(usage_words(found.get("usage") or {})) or None,
-        "limits": f"{limits.get('wall_clock_seconds')} s, {int(limits.get('memory_max_bytes') or 0) // 1024**2} MiB"
-        + (f" (memory by {found['memory_enforcement']})" if found.get("memory_enforcement") else ""),
+        "limits": ("\n" + " " * 11).join(limit_lines(found)) or None,
         "egress": None if (hosts := found.get("egress")) is None else ", ".join(hosts) or "(nothing)",
         "exit code": found.get("exit_code"),
         "events": found.get("last_seq"),
@@ -192,8 +191,9 @@ def log_command(context: CliContext, run: str) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Exact bytes into a pipe or file; cleaned text to a terminal."""
+    """Exact bytes into a pipe or file; to a terminal text in which control characters are seen."""
     if sys.stdout.isatty():
-        click.echo(clean(data.decode("utf-8", errors="replace")), nl=not data.endswith(b"\n"))
+        for line in data.decode("utf-8", errors="replace").removesuffix("\n").split("\n"):
+            click.echo(visible(line.removesuffix("\r")))
     else:
         click.echo(data, nl=False)

@@ -37,6 +37,19 @@ def clean(text: str) -> str:
     return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def visible(line: str) -> str:
+    """One line for a reader who must see all of it: control characters as ``^[``, others as ``<U+202E>``.
+
+    ``clean`` drops whole sequences, and what is in them, such as a piece of a program, would not be seen.
+    """
+    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", _CONTROL.sub(_shown, line))
+
+
+def _shown(found: re.Match[str]) -> str:
+    code = ord(found.group())
+    return f"^{chr(code ^ 64)}" if code < 32 or code == 127 else f"<U+{code:04X}>"
+
+
 def one_line(text: str, limit: int = 120) -> str:
     """``clean`` on one line, runs of white space as one blank, at most ``limit`` characters."""
     flat = " ".join(clean(text[: limit * 8]).split())

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import signal
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,18 @@ def command(context: CliContext, host: str | None, port: int | None, drain: bool
         config = config.model_copy(update={"server": config.server.model_copy(update=update)})
     for warning in context.loaded.warnings:
         log.warning("%s", warning)
+    open_as_many_files_as_we_may()
     asyncio.run(_serve(config, context.paths, drain=drain))
+
+
+def open_as_many_files_as_we_may() -> None:
+    """The soft limit up to the hard one, for us and for Podman.
+
+    The usual 1024 is used up by a few hundred clients, and is less than what one container may hold of the descriptors
+    that are counted per user.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(config: "Config", paths: "Paths", *, drain: bool) -> None:

@@ -13,8 +13,11 @@ from typing import Protocol, TypeVar
 import click
 
 from orchestrator.api.identity import ROLES, Role
-from orchestrator.api.tokens import TokenRecord, TokenStore
+from orchestrator.api.tokens import NewToken, TokenRecord, TokenStore
+from orchestrator.cli.keys import local_actor
 from orchestrator.config.models import Paths
+from orchestrator.contract.audit import Audit
+from orchestrator.errors import StorageError
 
 T = TypeVar("T")
 _SPAN = re.compile(r"([1-9]\d{0,5})([mhdw])")
@@ -59,7 +62,8 @@ def group() -> None:
     "--role",
     type=click.Choice(ROLES),
     required=True,
-    help="user: its own runs only.  service: may act for the user it names in X-Podmentor-User.  admin: sees all.",
+    help="user: its own runs only.  service: may act for the user it names in X-Podmentor-User.  admin: sees all."
+    "  metrics: may read /metrics and nothing else.",
 )
 @click.option(
     "--expires", callback=_moment, metavar="WHEN", help="When it ends: 12h, 30d, 8w, or a date.  Default: never."
@@ -71,7 +75,20 @@ def create(context: TokenContext, name: str, role: Role, expires: datetime | Non
 
     For the role `user`, NAME is the user's id: everything that this token makes belongs to it.
     """
-    new = _with_store(context, lambda store: store.create(name, role, expires_at=expires))
+
+    async def make(store: TokenStore) -> NewToken:
+        new = await store.create(name, role, expires_at=expires)
+        try:
+            await _audit(context).record(
+                "token.created", actor=local_actor(), token_id=new.record.id, name=name, role=role,
+                expires_at=new.record.expires_at,
+            )  # fmt: skip
+        except StorageError:
+            await store.revoke(new.record.id)  # nobody has seen it
+            raise
+        return new
+
+    new = _with_store(context, make)
     if as_json:
         click.echo(json.dumps({**new.record.to_dict(), "token": new.text}, indent=2))
         return
@@ -99,8 +116,20 @@ def list_tokens(context: TokenContext, as_json: bool) -> None:
 @click.pass_obj
 def revoke(context: TokenContext, token_id: str) -> None:
     """Refuse the token with this ID from now on (its runs stay)."""
-    record = _with_store(context, lambda store: store.revoke(token_id))
+
+    async def work(store: TokenStore) -> TokenRecord:
+        if token_id in {record.id for record in await store.list_tokens()}:
+            await _audit(context).record("token.revoked", actor=local_actor(), token_id=token_id)
+        return await store.revoke(token_id)
+
+    record = _with_store(context, work)
     click.echo(f"Token {record.id} of {record.name} is revoked.", err=True)
+
+
+def _audit(context: TokenContext) -> Audit:
+    from orchestrator.bootstrap_audit import audit_log
+
+    return audit_log(context.paths)
 
 
 def _row(record: TokenRecord) -> tuple[str, ...]:

@@ -20,7 +20,9 @@ from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import FAILED
 from orchestrator.cli.guarded import run_guarded
 from orchestrator.cli.images import show_progress, tool_output
+from orchestrator.cli.keys import local_actor
 from orchestrator.cli.safe import clean, one_line, to_json
+from orchestrator.contract.audit import Audit, Fact
 from orchestrator.contract.images import Candidate, ImageUpgrader
 
 if TYPE_CHECKING:
@@ -74,10 +76,12 @@ def command(
     if not yes and not _somebody_there():
         raise click.UsageError("there is nobody to ask here: give --yes to adopt the version when no check failed")
     from orchestrator.bench_stage import image_builder
+    from orchestrator.bootstrap_audit import audit_log
 
     builder = image_builder(context.config, context.paths)
     with tool_output():
-        work = Work(context.config, context.paths, builder, verbose=verbose, quiet=as_json, yes=yes)
+        log = audit_log(context.paths)
+        work = Work(context.config, context.paths, builder, log, verbose=verbose, quiet=as_json, yes=yes)
         upgrade = run_guarded(work.upgrade(backend, to))
     if as_json:
         click.echo(to_json(upgrade.to_dict()))
@@ -95,6 +99,7 @@ class Work:
         config: "Config",
         paths: "Paths",
         builder: ImageUpgrader,
+        audit: Audit,
         *,
         verbose: bool,
         quiet: bool,
@@ -103,6 +108,7 @@ class Work:
         self._config = config
         self._paths = paths
         self._builder = builder
+        self._audit = audit
         self._verbose = verbose
         self._quiet = quiet
         self._yes = yes
@@ -117,14 +123,21 @@ class Work:
             undo.push_async_callback(self._discard, candidate)
             upgrade = await self._try(candidate)
             if upgrade.report is not None and upgrade.report.ok and await self._agreed(upgrade):
+                await self._audit.record("image.adopted", **self._facts(candidate))
                 undo.pop_all()
                 with show_progress(verbose=self._verbose, to_stderr=True) as progress:
                     await self._builder.promote(candidate, progress)
                 await asyncio.to_thread(update, self._paths.state_dir / SEEN_NAME, [upgrade.report])
                 upgrade.verdict = "promoted"
             else:
+                await self._audit.note("image.refused", **self._facts(candidate))
                 await asyncio.to_thread(_removed, self._recordings(candidate, candidate.version))
         return upgrade
+
+    @staticmethod
+    def _facts(candidate: Candidate) -> dict[str, Fact]:
+        about: dict[str, Fact] = {"actor": local_actor(), "backend": candidate.backend}
+        return {**about, "version": candidate.version, "from_version": candidate.from_version}
 
     async def _discard(self, candidate: Candidate) -> None:
         with show_progress(verbose=self._verbose, to_stderr=True) as progress:

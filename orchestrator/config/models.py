@@ -80,6 +80,7 @@ class LimitsConfig(Model):
     output_max_bytes: Bytes | None = None
     pids_max: Count | None = None
     cpus: Cpus | None = None
+    disk_max_bytes: Bytes | None = None
 
 
 class BackendConfig(Model):
@@ -185,6 +186,14 @@ class EgressConfig(Model):
     """Names are looked up in this file alone (lines as in /etc/hosts), not by the system's resolver."""
 
 
+class TelemetryConfig(Model):
+    """Traces for an OpenTelemetry collector."""
+
+    otlp_endpoint: Annotated[str, AfterValidator(_base_url)] | None = None
+    """Base URL of an OTLP/HTTP receiver (``/v1/traces`` is added); unset: ``$OTEL_EXPORTER_OTLP_ENDPOINT``, else no
+    traces."""
+
+
 class Config(Model):
     """The whole file."""
 
@@ -197,6 +206,7 @@ class Config(Model):
     podman: PodmanConfig = PodmanConfig()
     images: ImagesConfig = ImagesConfig()
     egress: EgressConfig = EgressConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
 
 
 class Paths(Model):
@@ -237,7 +247,7 @@ class Paths(Model):
 
     @property
     def audit_log(self) -> Path:
-        """Who used and changed which secret."""
+        """Who did what: see docs/audit.md."""
         return self.state_dir / "audit.log"
 
     def run_dir(self, run_id: str) -> Path:

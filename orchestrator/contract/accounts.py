@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.audit import SERVICE
 from orchestrator.contract.types import AuthStatus
 
 DisconnectMode: TypeAlias = Literal["wait", "cancel"]
@@ -95,7 +96,7 @@ class AccountService(Protocol):
     """What users can do with their subscriptions.
 
     Every call raises UnknownBackendError for a backend that is not enabled, InvalidRequestError for one that has no
-    subscriptions or a user id that is no plain name.
+    subscriptions or a user id that is no plain name.  ``actor``: who does it, for the audit log.
     """
 
     async def list_accounts(self, *, user_id: str) -> list[AccountRecord]:
@@ -106,7 +107,7 @@ class AccountService(Protocol):
         """One of them."""
         ...
 
-    async def connect(self, *, user_id: str, backend: str) -> AccountRecord:
+    async def connect(self, *, user_id: str, backend: str, actor: str = SERVICE) -> AccountRecord:
         """Make the HOME; the record has the command that logs in.  Raises ConflictError while it is being removed."""
         ...
 
@@ -115,7 +116,7 @@ class AccountService(Protocol):
         ...
 
     async def disconnect(
-        self, *, user_id: str, backend: str, mode: DisconnectMode | None, timeout: float
+        self, *, user_id: str, backend: str, mode: DisconnectMode | None, timeout: float, actor: str = SERVICE
     ) -> AccountRecord:
         """Remove the HOME; the record tells whether that is done.  Idempotent.
 

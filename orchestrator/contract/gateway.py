@@ -33,6 +33,29 @@ class GatewayGrant:
     """Unix time after which the grant ends by itself, whatever became of the service."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorTotals:
+    """One kind of way out, of all runs together, since the relay's start."""
+
+    open: int
+    """Connections now."""
+    connections: int
+    requests: int
+    """Passed on; of the egress proxy: joined connections."""
+    refusals: int
+    failures: int
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayTotals:
+    """What has gone through the relay."""
+
+    gateway: DoorTotals
+    egress: DoorTotals
+
+
 class Relay(Protocol):
     """Control of the relay process."""
 
@@ -61,6 +84,10 @@ class Relay(Protocol):
 
     async def granted(self) -> set[str]:
         """The runs that have a socket now."""
+        ...
+
+    async def totals(self) -> RelayTotals | None:
+        """What has gone through it; None: there is no relay now, or one that does not count."""
         ...
 
     async def aclose(self, *, keep: bool) -> None:

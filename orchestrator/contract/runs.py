@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.audit import SERVICE
 from orchestrator.contract.changes import (
     EVERYTHING,
     ApplyRequest,
@@ -29,7 +30,7 @@ WorkspaceMode: TypeAlias = Literal["overlay", "copy", "direct", "readonly"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsRequest:
-    """What a caller asks for; may only narrow what the configuration gives.  None: as configured."""
+    """What a caller asks for; only an admin may ask for more than the configuration gives.  None: as configured."""
 
     memory_max_bytes: int | None = None
     wall_clock_seconds: float | None = None
@@ -37,6 +38,7 @@ class LimitsRequest:
     output_max_bytes: int | None = None
     pids_max: int | None = None
     cpus: float | None = None
+    disk_max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,10 @@ class RunRequest:
     idempotency_key: str | None = None
     privileged: bool = False
     """Asked by an admin or the local owner, who may widen what the configuration gives (tier, mode, limits)."""
+    actor: str = SERVICE
+    """Who asks, for the audit log; ``user_id`` is for whom."""
+    traceparent: str | None = None
+    """The W3C trace context of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +90,11 @@ class RunRecord:
     egress: tuple[str, ...] | None
     """Host patterns that the run may reach, those allowed later included; None: the network is open (tier 0)."""
     memory_enforcement: Literal["cgroup", "watchdog"] | None
+    enforcement: Mapping[str, str]
+    """How each of the limits is kept on this machine, by the limit's name; empty: the run has not been started."""
     usage: Mapping[str, Any]
-    """tokens, cost_usd, turns; and as measured: peak_memory_bytes, output_bytes."""
+    """tokens, cost_usd, turns; and as measured: peak_memory_bytes, peak_disk_bytes, peak_pids, cpu_seconds,
+    output_bytes, duration_seconds."""
     final_text: str | None
     error: Mapping[str, Any] | None
     """data of the error event."""
@@ -140,7 +149,10 @@ class RunFilter:
 
 
 class RunService(Protocol):
-    """Everything that can be done with runs.  ``user_id`` None means: may see everybody's (admin)."""
+    """Everything that can be done with runs.  ``user_id`` None means: may see everybody's (admin).
+
+    ``actor``: who does it, for the audit log.
+    """
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run.  Raises InvalidRequestError, UnknownBackendError, NotFoundError (subagent, repo),
@@ -156,7 +168,7 @@ class RunService(Protocol):
         """A page of runs."""
         ...
 
-    async def cancel(self, run_id: str, *, user_id: str | None) -> RunRecord:
+    async def cancel(self, run_id: str, *, user_id: str | None, actor: str = SERVICE) -> RunRecord:
         """Ask for the end; idempotent; returns at once with the record as it is."""
         ...
 
@@ -165,7 +177,7 @@ class RunService(Protocol):
     ) -> RunRecord:
         """Allow one more host (no pattern) for the rest of the run; idempotent; the next attempt passes.
 
-        ``actor``: who does it, for the audit log.  ``port`` None: the default ports.  Raises NotFoundError,
+        ``port`` None: the default ports.  Raises NotFoundError,
         InvalidRequestError (no host name), ForbiddenError (an address, or any host where only admins may do this, from
         somebody who is not ``privileged``), ConflictError (finished, in tier 0, or too many hosts).
         """
@@ -196,7 +208,7 @@ class RunService(Protocol):
         """One conversation.  Raises NotFoundError."""
         ...
 
-    async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
+    async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
         """Remove a conversation with its home, workspace and runs.  Raises ConflictError while one of them runs."""
         ...
 
@@ -218,12 +230,16 @@ class RunService(Protocol):
         """The same as a git bundle or as a series of patches for ``git am``.  NotFoundError when there are none."""
         ...
 
-    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
+    async def apply(
+        self, subagent_id: str, request: ApplyRequest, *, user_id: str | None, actor: str = SERVICE
+    ) -> ApplyResult:
         """Bring changes into the repo.  Raises ConflictError (a run is not finished; conflicts, in ``details``:
         ``files``), InvalidRequestError (no repo, a wrong branch name)."""
         ...
 
-    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
+    async def discard(
+        self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None, actor: str = SERVICE
+    ) -> list[str]:
         """Drop these changes (none named: all); the paths that were changed.  Raises as ``apply`` does."""
         ...
 
@@ -231,11 +247,11 @@ class RunService(Protocol):
         """By path what this run did: ``changed``, ``deleted`` or ``restored``.  Raises NotFoundError."""
         ...
 
-    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
         """Take the workspace back to the end of a run.  Raises NotFoundError, ConflictError."""
         ...
 
-    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
+    async def gc(self, request: GcRequest, *, user_id: str | None, actor: str = SERVICE) -> GcResult:
         """Remove what is older than the retention.  Raises ForbiddenError unless the caller may see everybody's."""
         ...
 

@@ -118,6 +118,12 @@ class Runtime(Protocol):
         """Whether a memory limit given to a container holds by itself; else the watchdog has to enforce it."""
         ...
 
+    @property
+    def enforcement(self) -> Mapping[str, str]:
+        """How the limits that containers are given are kept, by name: ``memory_max_bytes`` cgroup or watchdog,
+        ``pids_max`` cgroup, rlimit or none, ``cpus`` cgroup or none."""
+        ...
+
     async def start(self) -> None:
         """Find or start the Podman service and probe it.  Raises RuntimeUnavailableError."""
         ...
@@ -143,11 +149,19 @@ class Runtime(Protocol):
         ...
 
     async def signal(self, container_id: str, signal: Literal["INT", "TERM", "KILL"]) -> None:
-        """Signal the container's first process; nothing happens when it has ended or is gone."""
+        """Signal the container's first process; KILL ends every process of it, whether the engine answers or not.
+
+        Nothing happens when it has ended or is gone.  Raises SandboxError."""
         ...
 
     async def remove(self, container_id: str) -> None:
         """Kill what still runs and remove the container.  Done when it returns; fine when it was gone already."""
+        ...
+
+    async def remove_run(self, run_id: str, *, sandbox_id: str | None) -> None:
+        """``remove`` whatever there is of a run, also what a cancelled ``create`` or ``start_sandbox`` still makes.
+
+        ``sandbox_id``: the newest one that it got, in case the engine was killed while it made that."""
         ...
 
     async def find(self) -> list[FoundSandbox]:

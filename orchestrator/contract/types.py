@@ -56,3 +56,5 @@ class ResourceLimits:
     """Bytes of the CLI's stdout and stderr together."""
     pids_max: int = 512
     cpus: float | None = None
+    disk_max_bytes: int = 4 * 1024**3
+    """Of the home and of what the workspace has beyond the repo, together."""

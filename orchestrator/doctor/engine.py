@@ -106,6 +106,35 @@ async def memory_enforcement(subject: Subject) -> Finding:
     return warning(name, detail, fix)
 
 
+async def cpu_limits(subject: Subject) -> Finding:
+    """A limit on processors is kept by the cgroup or not at all: nothing of ours can stand in for it."""
+    name = "cpu limits"
+    if subject.info is None:
+        return unknown(name)
+    agents = subject.config.external_agent
+    asked = [
+        *(["default_limits"] if agents.default_limits.cpus is not None else []),
+        *(
+            f"backends.{backend}.limits"
+            for backend, set_up in agents.backends.items()
+            if set_up.limits.cpus is not None
+        ),
+    ]
+    if subject.info.text("host", "cgroupVersion") == "v2" and "cpu" in subject.info.controllers:
+        return ok(name, "kept by cgroup v2")
+    if not asked:
+        return ok(name, "none is configured (it could not be kept here: the cpu controller is not delegated)")
+    detail = f"cpus in {', '.join(asked)} has no effect: the cpu controller is not delegated to this user"
+    fix = (
+        "sudo mkdir -p /etc/systemd/system/user@.service.d"
+        " && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n'"
+        " | sudo tee /etc/systemd/system/user@.service.d/delegate.conf && sudo systemctl daemon-reload"
+        "   # cgroup v2 only; then log in again"
+    )
+    report = failed if subject.config.podman.require_cgroup_limits else warning
+    return report(name, detail, fix)
+
+
 async def network_helper(subject: Subject) -> Finding:
     """Tier 0 needs a way out of the container; tier 1 has none on purpose."""
     name, probe = "network helper", subject.probe

@@ -26,6 +26,7 @@ CHECKS: dict[str, Check] = {
     "init program": host.init_program,
     "storage driver": engine.storage_driver,
     "memory limits": engine.memory_enforcement,
+    "cpu limits": engine.cpu_limits,
     "network helper": engine.network_helper,
     "podman service": engine.podman_service,
     "free locks": engine.locks,

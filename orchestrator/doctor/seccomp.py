@@ -9,7 +9,10 @@ from orchestrator.doctor.model import Finding, Subject, failed, ok, unknown, war
 from orchestrator.doctor.runtime import empty_rootfs, try_runtime, working_runtime
 
 NAME = "seccomp"
-OPEN = "agents may make sockets that no namespace confines (AF_VSOCK, AF_ALG and the like)"
+OPEN = (
+    "agents may make sockets that no namespace confines (AF_VSOCK, AF_ALG and the like), namespaces in which they are"
+    " root, and key rings until no other container can start"
+)
 
 
 async def seccomp(subject: Subject) -> Finding:
@@ -39,7 +42,7 @@ async def seccomp(subject: Subject) -> Finding:
     if not output.good:
         detail = f"{runtime} starts no container with podmentor's profile (made of {source}): {output.complaint}"
         return failed(NAME, detail, _REINSTALL)
-    return ok(NAME, f"podmentor's profile is in force: {source}, without sockets that no namespace confines")
+    return ok(NAME, f"podmentor's profile is in force: {source}, without what no container confines")
 
 
 _REINSTALL = "sudo apt-get install -y --reinstall golang-github-containers-common"

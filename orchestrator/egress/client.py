@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.contract.egress import EgressGrant, EgressListener
-from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 from orchestrator.egress.inbox import Inbox
 from orchestrator.egress.link import Link, LinkLostError, RelayRefusedError
 from orchestrator.egress.process import Process, start_detached
 from orchestrator.egress.protocol import Traffic, check_egress, check_grant, grant_to_wire, socket_name
+from orchestrator.egress.totals import totals_from_wire
 from orchestrator.errors import InvalidRequestError, PodmentorError, SandboxError
 from orchestrator.tasks import TaskOwner
 
@@ -136,6 +137,11 @@ class RelayProcess:
         """The counts of every run that has a socket now."""
         answer = await self._call("stats")
         return {} if answer is None else {run: Traffic(**counts) for run, counts in answer["runs"].items()}
+
+    async def totals(self) -> RelayTotals | None:
+        """What has gone through the relay since its start; None: there is none, or one of before it counted."""
+        answer = await self._call("stats", spawn=False)
+        return None if answer is None or "totals" not in answer else totals_from_wire(answer["totals"])
 
     async def aclose(self, *, keep: bool) -> None:
         """Let go of the relay (``keep``) or end it; safe to call twice."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 from collections.abc import Sequence
 from itertools import chain, zip_longest
@@ -24,6 +25,20 @@ def in_turns(addresses: Sequence[Address]) -> list[Address]:
     first = [address for address in addresses if address.version == addresses[0].version]
     other = [address for address in addresses if address.version != addresses[0].version]
     return [address for address in chain.from_iterable(zip_longest(first, other)) if address is not None]
+
+
+def is_own(address: Address) -> bool:
+    """Whether a connection to ``address`` would stay on this machine.  Nothing is sent to find out.
+
+    What listens on all addresses is often kept from strangers by a firewall, which does not stand between us and it.
+    """
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        try:
+            sock.connect((str(address), 9))
+        except OSError:
+            return False
+        return ipaddress.ip_address(str(sock.getsockname()[0]).partition("%")[0]) == address
 
 
 async def connect(addresses: Sequence[Address], port: int, *, seconds: float) -> socket.socket:

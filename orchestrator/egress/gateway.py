@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Final
 
 import aiohttp
@@ -18,8 +19,9 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.contract.gateway import DoorTotals, GatewayGrant
 from orchestrator.egress.gateway_policy import HOP_BY_HOP, Forward, Local, Refuse, decide
+from orchestrator.egress.pace import Pace, Paced
 from orchestrator.egress.protocol import Traffic
 from orchestrator.egress.scrub import Scrubber, clean_response_headers
 from orchestrator.egress.sockets import Listener, listen
@@ -46,8 +48,10 @@ class RunGateway:
     def __init__(self, grant: GatewayGrant, *, session: aiohttp.ClientSession, limits: Limits) -> None:
         self.grant = grant
         self.traffic = Traffic()
+        self._connections = 0
         self._session = session
         self._limits = limits
+        self._pace = Pace()
         self._handlers: set[asyncio.Task[object]] = set()
         self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
@@ -91,10 +95,15 @@ class RunGateway:
         if self._listener is not None:
             await asyncio.to_thread(self._listener.remove)
 
+    def totals(self) -> DoorTotals:
+        """Its counts."""
+        return DoorTotals(open=len(self._web.connections), connections=self._connections, **asdict(self.traffic))
+
     def _connection(self) -> asyncio.Protocol:
+        self._connections += 1
         if len(self._web.connections) >= self._limits.connections:
             return Busy()
-        return self._web()
+        return Paced(self._web(), self._pace)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()

@@ -47,8 +47,9 @@ CREDENTIAL_PARAMETERS: Final = frozenset({
 _TARGET = re.compile(r"/[!-~]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_HIDDEN = re.compile(r"%(?:[01][0-9A-F]|2E|2F|5C|25|7F)", re.IGNORECASE)
-"""Escapes that a server behind us may turn into a separator, a dot, another escape or a control character."""
+_HIDDEN = re.compile(r"%(?:[01][0-9A-F]|2E|2F|3B|5C|25|7F|C0|C1)", re.IGNORECASE)
+"""Escapes that a server behind us may turn into a separator, a dot, another escape or a control character; C0 and C1
+begin the longer forms of those that are no UTF-8, and that some decoders read all the same."""
 
 
 @dataclass(frozen=True, slots=True)

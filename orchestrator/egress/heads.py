@@ -17,7 +17,8 @@ HOP_BY_HOP: Final = frozenset({
 LOOKALIKES: Final = frozenset({"content_length", "transfer_encoding"})
 """Some servers take these for the names with a dash."""
 
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
+"""One way only to read a line: with optional blanks in the pattern, a line of blanks would take hours to refuse."""
 _LENGTH = re.compile(r"[0-9]{1,15}")
 
 Fields = tuple[tuple[str, str], ...]
@@ -86,7 +87,7 @@ def read_fields(lines: Iterable[bytes], status: int) -> Fields:
         name = found[1].decode()
         if name.lower() in LOOKALIKES:
             raise WireError(status, "a header field looks like one that tells a body's length")
-        fields.append((name, found[2].decode("latin-1")))
+        fields.append((name, found[2].strip(b" \t").decode("latin-1")))
     return tuple(fields)
 
 

@@ -82,9 +82,9 @@ class Rules:
             return Deny(name, port, "an address may only be used when the allow-list names it; use the host's name")
         return Deny(name, port, "the host is not on this run's allow-list")
 
-    def address_refusal(self, address: Address, port: int) -> str | None:
-        """Why a host with this address may not be connected to; None: it may."""
-        kind = internal_kind(address)
+    def address_refusal(self, address: Address, port: int, *, own: bool = False) -> str | None:
+        """Why a host with this address, ``own`` if it is this machine's, may not be connected to; None: it may."""
+        kind = internal_kind(address) or ("this machine's own" if own else None)
         if kind is None:
             return None
         plain = unmapped(address)

@@ -11,7 +11,7 @@ A request is ``{"id": n, "op": "...", ...}``; its answer ``{"id": n, "ok": true,
 | grant_egress | grant (likewise) | |
 | revoke | run_id | traffic (null: there was no gateway), relay, reports: the last one not taken, or 0 |
 | granted | | runs: [run_id] |
-| stats | | runs: {run_id: traffic} |
+| stats | | runs: {run_id: traffic}, totals: of all runs since the start |
 | subscribe | | relay: an id of this process; from then on reports are pushed to this connection alone |
 | taken | number | ; reports up to that number need not be kept any more |
 | shutdown | | ; the relay then ends |

@@ -16,16 +16,18 @@ from typing import Final
 
 from orchestrator.config.hosts import Address, as_address
 from orchestrator.contract.egress import EgressGrant, EgressReport
+from orchestrator.contract.gateway import DoorTotals
 from orchestrator.egress.answers import AnswerFilter, answer
-from orchestrator.egress.dial import connect
+from orchestrator.egress.dial import connect, is_own
 from orchestrator.egress.heads import WireError
+from orchestrator.egress.pace import Pace, Paced
 from orchestrator.egress.policy import Allow, Deny, Rules, unmapped
 from orchestrator.egress.resolver import Resolver, UnknownNameError
 from orchestrator.egress.sockets import Listener, listen
 from orchestrator.egress.tally import Tally
 from orchestrator.egress.tunnel import Tunnel
 from orchestrator.egress.upstream import Limits
-from orchestrator.egress.visitor import Visitor
+from orchestrator.egress.visitor import Shut, Visitor
 from orchestrator.egress.wire import Connect, Head, Request
 from orchestrator.tasks import TaskOwner
 
@@ -34,6 +36,9 @@ log = logging.getLogger(__name__)
 RESOLVE_SECONDS: Final = 15.0
 LOOKUPS: Final = 4
 """At the same time, for one run: names that take long must not keep others waiting."""
+TURNED_AWAY: Final = 16
+"""Connections over the limit that are told so at the same time; those beyond are closed without a word, since each that
+is told stays for a moment and takes one of the descriptors that all runs share."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,12 +62,14 @@ class RunProxy:
     ) -> None:
         self.grant = grant
         self.flow = Flow()
+        self._arrived = 0
         self._rules = Rules.of(grant.rules)
         self._resolver = resolver
         self._limits = limits
         self._report = report
         self._tally = Tally(grant.run_id)
         self._lookups = asyncio.Semaphore(LOOKUPS)
+        self._pace = Pace()
         self._tasks = TaskOwner(f"proxy {grant.run_id[:8]}")
         self._visitors: set[Visitor] = set()
         self._tunnels: set[Tunnel] = set()
@@ -103,6 +110,16 @@ class RunProxy:
         """Report the counts that are due."""
         self._tell(self._tally.due(time.monotonic()))
 
+    def totals(self) -> DoorTotals:
+        """Its counts; ``connections`` are those of the run, ``requests`` those that were joined to a host."""
+        flow, visitors = self.flow, len(self._visitors)
+        under_way = sum(tunnel.client.count for tunnel in self._tunnels), sum(t.server.count for t in self._tunnels)
+        return DoorTotals(
+            open=visitors + len(self._tunnels), connections=self._arrived, requests=flow.connections,
+            refusals=flow.denials, failures=flow.failures,
+            bytes_up=flow.bytes_up + under_way[0], bytes_down=flow.bytes_down + under_way[1],
+        )  # fmt: skip
+
     async def _stop_listening(self) -> None:
         if self._server is not None:
             self._server.close()
@@ -115,12 +132,16 @@ class RunProxy:
 
     # --- one connection ----------------------------------------------------------------------------------------------
 
-    def _visitor(self) -> Visitor:
+    def _visitor(self) -> asyncio.Protocol:
+        here = len(self._visitors) + len(self._tunnels)
+        if here >= self._limits.connections + TURNED_AWAY:
+            return Shut()
         tunnel = Tunnel(idle_seconds=self._limits.idle_seconds, on_end=lambda: self._tunnels.discard(tunnel))
         visitor = Visitor(tunnel, on_head=self._head_came, on_error=self._misread, on_gone=self._visitors.discard)
-        if len(self._visitors) + len(self._tunnels) >= self._limits.connections:
+        if here >= self._limits.connections:
             visitor.refusal = answer(503, "too many connections at once; close some", code="too_many_connections")
         self._visitors.add(visitor)
+        self._arrived += 1
         return visitor
 
     def _misread(self, visitor: Visitor, error: WireError) -> None:
@@ -179,15 +200,19 @@ class RunProxy:
         else:
             async with self._lookups, asyncio.timeout(RESOLVE_SECONDS):
                 found = await self._resolver.resolve(target.host)
-        refusals = {address: self._rules.address_refusal(address, target.port) for address in found}
+        refusals = {
+            address: self._rules.address_refusal(address, target.port, own=is_own(unmapped(address)))
+            for address in found
+        }
         allowed = [unmapped(address) for address in found if refusals[address] is None]
         reason = next((refusal for refusal in refusals.values() if refusal is not None), "it has no address")
         return allowed or Deny(target.host, target.port, reason)
 
     async def _join(self, visitor: Visitor, head: Head, target: Allow, sock: socket.socket) -> None:
         tunnel = visitor.tunnel
+        server = tunnel.server if isinstance(head, Connect) else Paced(tunnel.server, self._pace)
         try:
-            await asyncio.get_running_loop().create_connection(lambda: tunnel.server, sock=sock)
+            await asyncio.get_running_loop().create_connection(lambda: server, sock=sock)
         except BaseException:
             sock.close()
             raise
@@ -205,7 +230,7 @@ class RunProxy:
                 tunnel.client.filter = head.body
                 tunnel.server.filter, tunnel.server.last = AnswerFilter(head.method), True
                 tunnel.server.transport.write(head.render())
-                visitor.join(b"")
+                visitor.join(b"", pace=self._pace)
 
     def _ended(self, tunnel: Tunnel, target: Allow) -> None:
         self._tunnels.discard(tunnel)

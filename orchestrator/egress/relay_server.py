@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import aiohttp
 
 from orchestrator.contract.egress import EgressGrant
-from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 from orchestrator.egress.gateway import RunGateway
 from orchestrator.egress.protocol import (
     MAX_LINE,
@@ -29,6 +29,7 @@ from orchestrator.egress.proxy import RunProxy
 from orchestrator.egress.reporting import Reporting
 from orchestrator.egress.resolver import Resolver, SystemResolver
 from orchestrator.egress.sockets import Listener, same_user
+from orchestrator.egress.totals import Totals, totals_to_wire
 from orchestrator.egress.upstream import Limits, open_session
 from orchestrator.errors import InvalidRequestError, PodmentorError
 from orchestrator.tasks import TaskOwner
@@ -58,6 +59,7 @@ class RelayServer:
         self._resolver = resolver or SystemResolver()
         self._gateways: dict[str, RunGateway] = {}
         self._proxies: dict[str, RunProxy] = {}
+        self._ended_gateways, self._ended_proxies = Totals(), Totals()
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
@@ -199,7 +201,8 @@ class RelayServer:
             case "granted":
                 return {"runs": sorted({door.grant.run_id for door in self._doors()})}
             case "stats":
-                return {"runs": {run: asdict(gateway.traffic) for run, gateway in self._gateways.items()}}
+                runs = {run: asdict(gateway.traffic) for run, gateway in self._gateways.items()}
+                return {"runs": runs, "totals": totals_to_wire(self._totals())}
             case "subscribe":
                 self._reporting.subscribe(writer)
                 return {"relay": self._reporting.relay_id}
@@ -237,6 +240,12 @@ class RelayServer:
             log.info("run %s: egress to %d host patterns", grant.run_id, len(grant.rules))
         self._changed.set()
 
+    def _totals(self) -> RelayTotals:
+        return RelayTotals(
+            gateway=self._ended_gateways.with_open(door.totals() for door in self._gateways.values()),
+            egress=self._ended_proxies.with_open(door.totals() for door in self._proxies.values()),
+        )
+
     async def _revoke(self, run_id: str, *, expired_at: float | None = None) -> Traffic | None:
         async with self._lock:
             gateway, proxy = self._gateways.get(run_id), self._proxies.get(run_id)
@@ -247,8 +256,10 @@ class RelayServer:
                 log.info("run %s: the grant's time is over", run_id)
             for door in doors:
                 await door.aclose()
-            self._gateways.pop(run_id, None)
-            self._proxies.pop(run_id, None)
+            if self._gateways.pop(run_id, None) is not None and gateway is not None:
+                self._ended_gateways.ended(gateway.totals())
+            if self._proxies.pop(run_id, None) is not None and proxy is not None:
+                self._ended_proxies.ended(proxy.totals())
         self._changed.set()
         if proxy is not None:
             log.info("run %s: egress ended, %s", run_id, asdict(proxy.flow))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from orchestrator.egress.answers import answer
 from orchestrator.egress.bodies import BodyError
@@ -54,9 +54,8 @@ class End(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is there."""
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(high=HIGH_WATER)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=HIGH_WATER)
 
     def data_received(self, data: bytes) -> None:
         """Pass it on."""

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from orchestrator.egress.heads import WireError
-from orchestrator.egress.tunnel import End, Tunnel
+from orchestrator.egress.pace import Pace, Paced
+from orchestrator.egress.tunnel import Tunnel
 from orchestrator.egress.wire import Head, HeadReader
 
 HEAD_SECONDS: Final = 30.0
@@ -93,20 +94,21 @@ class Visitor(asyncio.Protocol):
             self._transport.resume_reading()
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.close)
 
-    def join(self, message: bytes) -> None:
+    def join(self, message: bytes, *, pace: Pace | None = None) -> None:
         """Hand the connection over to the tunnel; ``message`` is said to the client first."""
         assert self._transport is not None
-        end: End = self.tunnel.client
-        self._transport.set_protocol(end)
-        end.connection_made(self._transport)
+        end = self.tunnel.client
+        protocol = end if pace is None else Paced(end, pace)
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
         self._transport.write(message)
         self._transport = None
         self._on_gone(self)
         self.tunnel.join()
-        if self._waiting:
-            end.data_received(self._waiting)
         if end.transport is not None:
             end.transport.resume_reading()
+        if self._waiting:
+            protocol.data_received(self._waiting)
 
     def abort(self) -> None:
         """Cut it."""
@@ -124,3 +126,12 @@ class Visitor(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class Shut(asyncio.Protocol):
+    """Closes a connection at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Without a word."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()

@@ -7,7 +7,8 @@ from typing import Any, Final
 from orchestrator.contract.sandbox import LABEL_SANDBOX
 from orchestrator.errors import ImageMissingError, SandboxError, TransientSandboxError
 from orchestrator.podman import queries
-from orchestrator.podman.client import LibpodClient, answered
+from orchestrator.podman.client import ATTEMPTS, LibpodClient, answered
+from orchestrator.podman.spec import NAME
 from orchestrator.podman.transport import object_body
 
 CREATE_SECONDS: Final = 80.0
@@ -35,6 +36,7 @@ async def create_container(
     finally:
         if unsure:
             await _sweep(client, sandbox_id, keep=made, remove=remove)
+            await forget_halves(client, sandbox_id)
     if made is None:
         raise SandboxError("Podman created no container")
     return made
@@ -42,7 +44,7 @@ async def create_container(
 
 async def _once(client: LibpodClient, payload: dict[str, Any], number: int) -> str:
     # A name of its own for each attempt: one that got no answer may have made a container after all.
-    body = payload if number == 1 else {**payload, "name": f"{payload['name']}-{number}"}
+    body = {**payload, "name": _name(payload["name"], number)}
     reply = await client.once("POST", "/containers/create", body=body, timeout=CREATE_SECONDS)
     made = str(object_body(reply, "create").get("Id", ""))
     try:
@@ -51,6 +53,26 @@ async def _once(client: LibpodClient, payload: dict[str, Any], number: int) -> s
     except SandboxError as error:
         raise TransientSandboxError(f"a new container cannot be looked at: {error.message}") from None
     raise TransientSandboxError("Podman made a container without its user ids")
+
+
+async def forget_halves(client: LibpodClient, sandbox_id: str) -> None:
+    """Remove what a Podman that was killed in the middle of a create has left in its storage.
+
+    It has a name, no label, and Podman does not list it with the containers; whole ones are not touched.  A failure is
+    left to the next try.
+    """
+    with contextlib.suppress(SandboxError):
+        params = {"all": "true", "external": "true"}
+        reply = await client.call("GET", "/containers/json", params=params)
+        names = {_name(f"{NAME}{sandbox_id}", number) for number in range(1, ATTEMPTS + 1)}
+        for row in reply.body if isinstance(reply.body, list) else []:
+            found = names.intersection(row.get("Names") or [])
+            if not (row.get("Labels") or {}) and str(row.get("State")).lower() == "storage" and found:
+                await client.once("DELETE", f"/containers/{found.pop()}", params={"force": "true"})
+
+
+def _name(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"
 
 
 async def _sweep(

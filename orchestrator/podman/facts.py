@@ -11,6 +11,7 @@ from orchestrator.podman.spec import HostFacts
 MIN_PODMAN: Final = (4, 3)
 """keep-id with uid= and gid= appeared there."""
 NPROC_KERNEL: Final = (5, 14)
+IPC_KERNEL: Final = (5, 19)
 
 
 def host_facts(info: Mapping[str, Any], *, oci_runtime: str | None, kernel: str) -> HostFacts:
@@ -31,7 +32,18 @@ def host_facts(info: Mapping[str, Any], *, oci_runtime: str | None, kernel: str)
         # With cgroup v1 rootless limits are accepted and then ignored.
         controllers=frozenset(map(str, controllers)) if host.get("cgroupVersion") == "v2" else frozenset(),
         nproc_per_userns=version_tuple(kernel) >= NPROC_KERNEL,
+        ipc_sysctls=version_tuple(kernel) >= IPC_KERNEL,
     )
+
+
+def enforcement(host: HostFacts) -> dict[str, str]:
+    """How the limits are kept that containers are given: see ``spec``, which asks for them."""
+    pids = "cgroup" if "pids" in host.controllers else "rlimit" if host.nproc_per_userns else "none"
+    return {
+        "memory_max_bytes": "cgroup" if "memory" in host.controllers else "watchdog",
+        "pids_max": pids,
+        "cpus": "cgroup" if "cpu" in host.controllers else "none",
+    }
 
 
 def seccomp_profile(info: Mapping[str, Any]) -> str:

@@ -4,7 +4,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
+import socket as sockets
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -30,6 +33,19 @@ def mounts_mention(pid: int, text: str) -> bool:
         return text in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace")
     except OSError:
         return False
+
+
+def listening_pid(socket: Path) -> int:
+    """The process that listens at a Unix socket; 0 when there is none."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
+        probe.settimeout(2.0)
+        try:
+            probe.connect(str(socket))
+            credentials = probe.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, struct.calcsize("3i"))
+        except OSError:
+            return 0
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid
 
 
 class HeldProcess:
@@ -103,13 +119,21 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def end(process: HeldProcess) -> bool:
-    """TERM, 5 s, KILL, 5 s.  Whether it has ended."""
+async def end(process: HeldProcess, *, term_seconds: float | None = None) -> bool:
+    """TERM, 5 s (or ``term_seconds``), KILL, 5 s.  Whether it has ended."""
     process.send(signal.SIGTERM)
-    if await process.ended_within(TERM_SECONDS):
+    if await process.ended_within(TERM_SECONDS if term_seconds is None else term_seconds):
         return True
     process.send(signal.SIGKILL)
     return await process.ended_within(KILL_SECONDS)
+
+
+async def ensure_end(process: HeldProcess, *, seconds: float) -> None:
+    """Give a process that should end by itself some time for it; then kill it."""
+    if not await process.ended_within(seconds):
+        log.warning("process %d of a removed container was still there: killed", process.pid)
+        process.send(signal.SIGKILL)
+        await process.ended_within(KILL_SECONDS)
 
 
 async def run(argv: Sequence[str], *, timeout: float, env: dict[str, str] | None = None) -> tuple[int, str]:
@@ -135,3 +159,9 @@ async def run(argv: Sequence[str], *, timeout: float, env: dict[str, str] | None
                 held.send(signal.SIGKILL)
                 await asyncio.shield(child.wait())
     return child.returncode or 0, errors.decode(errors="replace")[-500:].strip()
+
+
+def most_files() -> int | None:
+    """How many files we may open, by the hard limit; None: there is none."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else hard

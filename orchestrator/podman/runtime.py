@@ -14,8 +14,10 @@ from podman.api.path_utils import get_runtime_dir
 from tenacity.wait import wait_base
 
 from orchestrator.config.models import PodmanConfig
+from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.contract.sandbox import (
     LABEL_INSTANCE,
+    LABEL_RUN,
     FoundSandbox,
     ImageRef,
     Runtime,
@@ -29,11 +31,12 @@ from orchestrator.errors import (
     SandboxGoneError,
     TransientSandboxError,
 )
-from orchestrator.podman import facts, queries, trees
+from orchestrator.podman import asking, facts, oci, processes, queries, trees
 from orchestrator.podman.client import LibpodClient
-from orchestrator.podman.creating import create_container
+from orchestrator.podman.creating import create_container, forget_halves
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
-from orchestrator.podman.processes import HeldProcess, mounts_mention
+from orchestrator.podman.inits import Inits, has_conmon
+from orchestrator.podman.processes import HeldProcess, most_files
 from orchestrator.podman.seccomp import write_profile
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.spec import HostFacts, create_payload
@@ -44,10 +47,11 @@ from orchestrator.podman.unbroken import Unbroken
 log = logging.getLogger(__name__)
 
 START_SECONDS: Final = 40.0
-REMOVE_SECONDS: Final = 30.0
 INFO_SECONDS: Final = 45.0
 PROCESS_SECONDS: Final = 10.0
-"""After the removal, until the container's processes have ended by themselves."""
+"""After the removal, until the container's conmon has ended by itself."""
+REASON_SECONDS: Final = 3.0
+"""For Podman to say whether the memory limit ended the container."""
 NOT_STARTED: Final = frozenset({"created", "configured", "initialized"})
 
 
@@ -66,6 +70,7 @@ class PodmanRuntime(Runtime):
         service_env: dict[str, str] | None = None,
         user_socket: Path | None = None,
         retry_wait: wait_base | None = None,
+        metrics: Metrics = NO_METRICS,
     ) -> None:
         """``owned_roots``: where ``delete_tree`` may remove.  ``image_tags``: for these backends the image with this
         tag, not the current one.  ``service_env``: Podman's environment (see ``environment.podman_environment``);
@@ -79,23 +84,32 @@ class PodmanRuntime(Runtime):
         self._oci_runtime = oci_runtime
         self._work = Unbroken(slots=config.start_concurrency)
         self._transport = Transport(workers=config.start_concurrency * 2 + 4)
+        self._user_dir = Path(get_runtime_dir())
         self._service = PodmanService(
             self._transport,
             runtime_dir=runtime_dir,
             configured=config.socket,
-            user_socket=user_socket or Path(get_runtime_dir()) / "podman" / "podman.sock",
+            user_socket=user_socket or self._user_dir / "podman" / "podman.sock",
             oci_runtime=oci_runtime,
             env=service_env,
         )
-        self._client = LibpodClient(self._service, self._transport, wait=retry_wait)
+        self._client = LibpodClient(self._service, self._transport, wait=retry_wait, metrics=metrics)
         self._exits = ExitWatch()
         self._conmons: dict[str, int] = {}
+        self._inits = Inits()
+        self._runs: dict[str, str] = {}
+        """For each container made here its run."""
         self._host = HostFacts()
 
     @property
     def memory_by_cgroup(self) -> bool:
         """Whether the memory controller is there for containers (cgroup v2, delegated).  False before ``start``."""
         return "memory" in self._host.controllers
+
+    @property
+    def enforcement(self) -> Mapping[str, str]:
+        """How limits are kept, by name.  To be asked after ``start``."""
+        return facts.enforcement(self._host)
 
     async def start(self) -> None:
         """Find or start the service, and learn what the machine can do.  Raises RuntimeUnavailableError."""
@@ -106,7 +120,7 @@ class PodmanRuntime(Runtime):
         info = object_body(reply, "info")
         host = facts.host_facts(info, oci_runtime=self._oci_runtime, kernel=os.uname().release)
         profile = await asyncio.to_thread(write_profile, facts.seccomp_profile(info), self._dir)
-        self._host = replace(host, seccomp_profile=profile)
+        self._host = replace(host, seccomp_profile=profile, open_files=most_files())
         if self._config.require_cgroup_limits and (lacking := {"memory", "pids"} - self._host.controllers):
             raise RuntimeUnavailableError(
                 f"podman.require_cgroup_limits is set, but containers cannot be limited by cgroup here (without: "
@@ -117,6 +131,7 @@ class PodmanRuntime(Runtime):
         """Let the clean-ups that are under way finish (bounded), then let go of the service."""
         await self._exits.aclose()
         await self._work.aclose()
+        self._inits.aclose()
         await self._service.aclose()
         self._transport.aclose()
 
@@ -126,15 +141,29 @@ class PodmanRuntime(Runtime):
         """Create the container.  Cancelled: the call is finished in the background and what it made is removed."""
         payload = create_payload(spec, host=self._host)
         work = create_container(self._client, payload, sandbox_id=spec.sandbox_id, remove=self._remove)
-        return await self._work.run_in_slot(work, name="create", discard=self._remove)
+
+        async def discard(made: str | None) -> None:
+            if made is not None:
+                await self._remove(made)
+
+        container_id = await self._work.run_in_slot(work, name="create", key=spec.run_id, discard=discard)
+        self._runs[container_id] = spec.run_id
+        return container_id
 
     async def start_sandbox(self, container_id: str) -> StartedSandbox:
-        """Start a created container (never one that has already run).  Cancelled: it is finished, then removed."""
+        """Start a created container (never one that has already run).  Cancelled: what starts is killed, and removed
+        once Podman has answered."""
 
-        async def discard(started: StartedSandbox) -> None:
-            await self._remove(started.container_id)
+        async def discard(_: StartedSandbox | None) -> None:
+            await self._remove(container_id)
 
-        return await self._work.run_in_slot(self._start(container_id), name="start", discard=discard)
+        return await self._work.run_in_slot(
+            self._start(container_id),
+            name="start",
+            key=self._runs.get(container_id, container_id),
+            discard=discard,
+            meanwhile=lambda: self._inits.kill(container_id),
+        )
 
     async def _start(self, container_id: str) -> StartedSandbox:
         async for attempt in self._client.attempts():
@@ -144,8 +173,12 @@ class PodmanRuntime(Runtime):
                 if first or (await self._state(container_id)).status in NOT_STARTED:
                     await self._client.once("POST", f"/containers/{container_id}/start", timeout=START_SECONDS)
         state = await self._state(container_id)
-        self._conmons[container_id] = state.conmon_pid
+        self._hold(container_id, state)
         return StartedSandbox(container_id=container_id, conmon_pid=state.conmon_pid, init_pid=state.pid)
+
+    def _hold(self, container_id: str, state: ContainerState) -> None:
+        self._conmons[container_id] = state.conmon_pid
+        self._inits.hold(container_id, state.pid)
 
     # --- watching --------------------------------------------------------------------------------------------------
 
@@ -153,7 +186,7 @@ class PodmanRuntime(Runtime):
         """Take up a container that another process started.  Raises SandboxGoneError."""
         state = await self._state(container_id)
         if self._conmon_lives(container_id, state):
-            self._conmons[container_id] = state.conmon_pid
+            self._hold(container_id, state)
             return StartedSandbox(container_id=container_id, conmon_pid=state.conmon_pid, init_pid=state.pid)
         return await self._truth(container_id, state)
 
@@ -161,9 +194,12 @@ class PodmanRuntime(Runtime):
         """Until the container has ended.  ``exit_code`` None when nobody can know it."""
         container_id, conmon_pid = sandbox.container_id, sandbox.conmon_pid
         while (code := await self._exits.wait(container_id, conmon_pid)) == NO_CODE:
+            if not await asyncio.to_thread(has_conmon, container_id):
+                await self._inits.kill(container_id)  # its output is lost from here on
             try:
                 state = await self._state(container_id)
-            except SandboxGoneError:
+            except SandboxError:  # it is gone, or nobody can tell
+                await self._inits.kill(container_id)
                 return SandboxExit(exit_code=None)
             if not self._conmon_lives(container_id, state):
                 return await self._truth(container_id, state)
@@ -172,8 +208,9 @@ class PodmanRuntime(Runtime):
 
     async def _oom_killed(self, container_id: str) -> bool:
         try:
-            return (await self._state(container_id)).oom_killed
-        except SandboxError:
+            async with asyncio.timeout(REASON_SECONDS):
+                return (await self._state(container_id)).oom_killed
+        except (SandboxError, TimeoutError):
             return False  # the exit code is known, and that matters more
 
     def _conmon_lives(self, container_id: str, state: ContainerState) -> bool:
@@ -188,60 +225,54 @@ class PodmanRuntime(Runtime):
             return SandboxExit(exit_code=state.exit_code, oom_killed=state.oom_killed)
         if state.live:
             log.warning("container %s has lost its conmon: killed", container_id[:12])
-            await self._kill_processes(container_id, state)
+            self._inits.hold(container_id, state.pid)
+            await self.signal(container_id, "KILL")
+            await self._inits.kill(container_id)
         return SandboxExit(exit_code=None)
 
-    async def _kill_processes(self, container_id: str, state: ContainerState) -> None:
-        with contextlib.suppress(SandboxError):
-            await self._client.once("POST", f"/containers/{container_id}/kill", params={"signal": "KILL"})
-        if (init := HeldProcess.open(state.pid, lambda pid: mounts_mention(pid, container_id))) is not None:
-            with init:
-                await _ensure_end(init, seconds=0.5)
-
     async def signal(self, container_id: str, signal: Literal["INT", "TERM", "KILL"]) -> None:
-        """Signal the container's first process; nothing happens when it has ended or is gone."""
-        try:
-            await self._client.once("POST", f"/containers/{container_id}/kill", params={"signal": signal})
-        except SandboxGoneError:
+        """Signal the container's first process; KILL ends all of them.  Nothing happens when it has ended or is gone.
+
+        Podman is asked only when no such process is found, and not for long.
+        """
+        if await self._inits.send(container_id, signals.Signals[f"SIG{signal}"]):
             return
-        except SandboxError:
-            with contextlib.suppress(SandboxGoneError):
-                if (await self._state(container_id)).live:
-                    await self._client.call("POST", f"/containers/{container_id}/kill", params={"signal": signal})
+        await asking.signal(self._client, container_id, signal)
 
     # --- removing --------------------------------------------------------------------------------------------------
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove.  When it returns neither the container nor a process of it is left."""
+        """Kill and remove.  When it returns neither the container nor a process of it is left; when it raises, only
+        the processes are gone."""
         await self._work.run(self._remove(container_id), name="remove")
 
-    async def _remove(self, container_id: str) -> None:
-        held: list[HeldProcess] = []
-        try:
-            with contextlib.suppress(SandboxGoneError):
-                state = await self._state(container_id)
-                if (init := HeldProcess.open(state.pid, lambda pid: mounts_mention(pid, container_id))) is not None:
-                    held.append(init)
-                self._conmons[container_id] = state.conmon_pid or self._conmons.get(container_id, 0)
-            if (conmon := self._conmon(container_id, self._conmons.get(container_id, 0))) is not None:
-                held.append(conmon)
-            async for attempt in self._client.attempts(RuntimeUnavailableError):
-                with attempt:
-                    await self._delete(container_id)
-            for process in held:
-                await _ensure_end(process, seconds=PROCESS_SECONDS)
-            self._conmons.pop(container_id, None)
-        finally:
-            for process in held:
-                process.close()
+    async def remove_run(self, run_id: str, *, sandbox_id: str | None) -> None:
+        """Remove all containers of a run, also those that a cancelled ``create`` or ``start_sandbox`` still makes, and
+        the half of one that was being made in ``sandbox_id``'s name when Podman was killed."""
+        await self._work.settled(run_id)
+        for found in await queries.sandboxes(self._client, f"{LABEL_RUN}={run_id}"):
+            await self.remove(found.container_id)
+        if sandbox_id is not None:
+            await forget_halves(self._client, sandbox_id)
 
-    async def _delete(self, container_id: str) -> None:
-        path = f"/containers/{container_id}"
+    async def _remove(self, container_id: str) -> None:
+        if not await self._inits.kill(container_id):
+            log.error("processes of container %s do not end although they were killed", container_id[:12])
         with contextlib.suppress(SandboxGoneError):
-            params = {"force": "true", "timeout": "0", "v": "true"}
-            await self._client.once("DELETE", path, params=params, timeout=REMOVE_SECONDS)
-            await self._client.once("GET", f"{path}/exists")
-            raise TransientSandboxError(f"container {container_id[:12]} is still there after its removal")
+            state = await self._state(container_id)
+            self._conmons[container_id] = state.conmon_pid or self._conmons.get(container_id, 0)
+        conmon = self._conmon(container_id, self._conmons.get(container_id, 0))
+        try:
+            await asking.delete(self._client, container_id)
+            if conmon is not None:
+                await processes.ensure_end(conmon, seconds=PROCESS_SECONDS)
+        finally:
+            if conmon is not None:
+                conmon.close()
+        await oci.forget(container_id, user_dir=self._user_dir, env=self._env)
+        self._conmons.pop(container_id, None)
+        self._runs.pop(container_id, None)
+        self._inits.drop(container_id)
 
     async def delete_tree(self, path: Path) -> None:
         """Remove a directory below one of ``owned_roots``.  Raises StorageError."""
@@ -263,10 +294,3 @@ class PodmanRuntime(Runtime):
     @staticmethod
     def _conmon(container_id: str, pid: int) -> HeldProcess | None:
         return HeldProcess.open(pid, lambda pid: is_conmon(pid, container_id))
-
-
-async def _ensure_end(process: HeldProcess, *, seconds: float) -> None:
-    if not await process.ended_within(seconds):
-        log.warning("process %d of a removed container was still there: killed", process.pid)
-        process.send(signals.SIGKILL)
-        await process.ended_within(PROCESS_SECONDS)

@@ -15,8 +15,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import socket as sockets
-import struct
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +23,7 @@ from orchestrator.podman import processes
 from orchestrator.podman.environment import UNSET
 from orchestrator.podman.processes import HeldProcess
 from orchestrator.podman.transport import Transport
+from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +31,8 @@ START_SECONDS: Final = 45.0
 PING_SECONDS: Final = 10.0
 INFO_SECONDS: Final = 30.0
 PREPARE_SECONDS: Final = 60.0
+HUNG_SECONDS: Final = 0.5
+"""Between TERM and KILL for a service that does not answer (a stopped process takes no TERM)."""
 SOCKET_PATH_BYTES: Final = 107
 
 
@@ -60,6 +61,9 @@ class PodmanService:
         self._socket: Path | None = None
         self._suspected = False
         self._closed = False
+        self._hung: Path | None = None
+        self._tasks = TaskOwner("podman service")
+        self._finding: asyncio.Task[Path] | None = None
         self._child: asyncio.subprocess.Process | None = None
         self._listener: HeldProcess | None = None
         self._lock_fd = -1
@@ -78,9 +82,14 @@ class PodmanService:
         """The socket of a service that answers (when last looked).  Raises RuntimeUnavailableError."""
         if (known := self._known()) is not None:
             return known
+        # One search for all who wait, in a task of its own: one of them who gives up does not cut a start in half.
+        if self._finding is None or self._finding.done():
+            self._finding = self._tasks.spawn(self._look(), name="find", awaited=True)
+            self._finding.add_done_callback(_seen)
+        return await asyncio.shield(self._finding)
+
+    async def _look(self) -> Path:
         async with self._mutex:
-            if (known := self._known()) is not None:
-                return known
             if self._closed:
                 raise RuntimeUnavailableError("podmentor has let go of the Podman service")
             self._suspected = False
@@ -90,6 +99,11 @@ class PodmanService:
                 self._suspected = True
                 raise
             return self._socket
+
+    async def hangs(self, socket: Path) -> bool:
+        """Whether the service at this socket, which keeps a call waiting, answers nobody."""
+        self._hung = None if await self._answers(socket) else socket
+        return self._hung is not None
 
     def _known(self) -> Path | None:
         if self._socket is None or self._suspected:
@@ -122,7 +136,7 @@ class PodmanService:
         try:
             if os.lstat(socket).st_uid != os.geteuid():
                 return False
-            await self._transport.call(socket, "GET", "/_ping", timeout=PING_SECONDS)
+            await self._transport.call(socket, "GET", "/_ping", timeout=PING_SECONDS, ping=True)
         except (OSError, SandboxError):
             return False
         return True
@@ -145,13 +159,14 @@ class PodmanService:
             )
         if not self._lock():
             return await self._visit()
-        if await self._answers(self._own_socket):
+        hung, self._hung = self._hung == self._own_socket, None
+        if not hung and await self._answers(self._own_socket):
             if self._listener is None and self._child is None:
                 self._listener = await self._held_listener()
                 log.info("took over the Podman service that a former process left at %s", self._own_socket)
             return self._own_socket
         self._listener = self._listener or await self._held_listener()  # one that hangs
-        await self._end()
+        await self._end(term_seconds=HUNG_SECONDS)
         await self._start()
         return self._own_socket
 
@@ -241,12 +256,12 @@ class PodmanService:
         return "it said nothing"
 
     async def _held_listener(self) -> HeldProcess | None:
-        pid = await asyncio.to_thread(_listening_pid, self._own_socket)
+        pid = await asyncio.to_thread(processes.listening_pid, self._own_socket)
         address = f"unix://{self._own_socket}"
         return HeldProcess.open(pid, lambda pid: address in processes.cmdline(pid))
 
-    async def _end(self) -> None:
-        """The ladder: TERM, 5 s, KILL, for the process that listens and the one that was started; reaped."""
+    async def _end(self, *, term_seconds: float | None = None) -> None:
+        """The ladder: TERM, a while, KILL, for the process that listens and the one that was started; reaped."""
         listener, self._listener = self._listener, None
         child, self._child = self._child, None
         started = None if child is None else HeldProcess.of_child(child.pid)
@@ -254,7 +269,7 @@ class PodmanService:
             if process is None:
                 continue
             with process:
-                if not await processes.end(process):
+                if not await processes.end(process, term_seconds=term_seconds):
                     log.error("the Podman service (pid %d) did not end", process.pid)
         if child is not None:
             with contextlib.suppress(TimeoutError):
@@ -263,8 +278,10 @@ class PodmanService:
 
     async def aclose(self) -> None:
         """End the service if it is ours.  Containers go on."""
+        self._closed = True
+        await self._tasks.aclose(grace=processes.TERM_SECONDS + processes.KILL_SECONDS)
         async with self._mutex:
-            self._closed, self._socket = True, None
+            self._socket = None
             if self._lock_fd < 0:
                 return
             await self._end()
@@ -273,14 +290,7 @@ class PodmanService:
             os.close(fd)
 
 
-def _listening_pid(socket: Path) -> int:
-    """The process that listens at a Unix socket; 0 when there is none."""
-    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
-        probe.settimeout(2.0)
-        try:
-            probe.connect(str(socket))
-            credentials = probe.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, struct.calcsize("3i"))
-        except OSError:
-            return 0
-    pid: int = struct.unpack("3i", credentials)[0]
-    return pid
+def _seen(task: asyncio.Task[Path]) -> None:
+    """Everybody may have given up waiting: a failure is told by the next call."""
+    if not task.cancelled():
+        task.exception()

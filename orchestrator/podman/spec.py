@@ -24,6 +24,8 @@ from orchestrator.errors import InvalidRequestError
 
 AGENT_UID: Final = 1000
 AGENT_GID: Final = 1000
+NAME: Final = "podmentor-"
+"""What the names of containers begin with; the sandbox id follows."""
 HOSTNAME: Final = "podmentor"
 STOP_TIMEOUT: Final = 2
 """Seconds between TERM and KILL when somebody else stops the container; the supervisor has its own ladder."""
@@ -32,6 +34,7 @@ LOG_SIZE: Final = 1 << 62
 SHM_BYTES: Final = 64 * 1024**2
 TMP_BYTES_MIN: Final = 64 * 1024**2
 TMP_BYTES_MAX: Final = 1024**3
+FILES_MAX: Final = 65536
 CPU_PERIOD: Final = 100_000
 """Microseconds."""
 
@@ -55,6 +58,10 @@ class HostFacts:
     """Controllers that containers can be limited by: empty where rootless limits are ignored (cgroup v1)."""
     nproc_per_userns: bool = False
     """Linux 5.14 and later count RLIMIT_NPROC per user namespace, which makes it a limit of one container."""
+    open_files: int | None = None
+    """Our own hard limit of open files; None: there is none, and containers get Podman's choice."""
+    ipc_sysctls: bool = False
+    """Linux 5.19 and later let the owner of an IPC namespace set its limits."""
     seccomp_profile: str | None = None
     """Path of the profile to use; None: Podman's own."""
 
@@ -63,7 +70,7 @@ def create_payload(spec: SandboxSpec, *, host: HostFacts) -> dict[str, Any]:
     """The JSON body for ``POST /libpod/containers/create``.  Raises InvalidRequestError for what cannot be safe."""
     _check(spec)
     return {
-        "name": f"podmentor-{spec.sandbox_id}",
+        "name": f"{NAME}{spec.sandbox_id}",
         **_process(spec),
         **_privileges(host),
         **_filesystem(spec),
@@ -180,7 +187,14 @@ def _limits(spec: SandboxSpec, host: HostFacts) -> dict[str, Any]:
     rlimits = [{"type": "core", "soft": 0, "hard": 0}]
     if host.nproc_per_userns:
         rlimits.append({"type": "nproc", "soft": spec.pids_max, "hard": spec.pids_max})
-    return {"resource_limits": resources, "r_limits": rlimits}
+    if host.open_files is not None:
+        # The kernel counts descriptors on their way through sockets per user, up to the sender's limit: with a limit
+        # as high as ours, one container could take all, and Podman could not start others.
+        files = max(1, min(host.open_files // 2, FILES_MAX))
+        rlimits.append({"type": "nofile", "soft": files, "hard": files})
+    # System V shared memory goes with the last process that has it mapped, so that none of it can be hidden.
+    sysctl = {"kernel.shm_rmid_forced": "1"} if host.ipc_sysctls else {}
+    return {"resource_limits": resources, "r_limits": rlimits, "sysctl": sysctl}
 
 
 def _tmpfs(destination: str, size: int, *options: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ Method = Literal["GET", "POST", "DELETE"]
 
 API_VERSION: Final = "4.0.0"
 """The oldest that 4.3 serves, and still served by 5.x."""
+PING_WORKERS: Final = 2
 GRACE: Final = 2.0
 """Seconds that a call may take beyond its limit before it is given up here (its thread ends by its own limit)."""
 
@@ -60,7 +61,7 @@ class Transport:
 
     def __init__(self, *, workers: int) -> None:
         self._workers = workers
-        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="podman")
+        self._pools: dict[tuple[Path, bool], ThreadPoolExecutor] = {}
         self._clients: dict[Path, Any] = {}
         self._lock = threading.Lock()
 
@@ -73,14 +74,16 @@ class Transport:
         timeout: float,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
+        ping: bool = False,
     ) -> Reply:
         """``path`` is below ``/v4.0.0/libpod`` and must be quoted.  Raises SandboxError as ``failures`` decides.
 
-        A cancelled call goes on in its thread: whoever must know what became of it has to shield it.
+        A cancelled call goes on in its thread: whoever must know what became of it has to shield it.  Calls to one
+        socket that hang keep no thread from calls to another one, nor from a ``ping``.
         """
         data = None if body is None else json.dumps(body)
         future = asyncio.get_running_loop().run_in_executor(
-            self._pool, self._send, socket, method, path, params, data, timeout
+            self._pool(socket, ping=ping), self._send, socket, method, path, params, data, timeout
         )
         try:
             async with asyncio.timeout(timeout + GRACE):
@@ -88,10 +91,19 @@ class Transport:
         except TimeoutError:
             raise failures.classify(None, failures.TIMED_OUT) from None
 
+    def _pool(self, socket: Path, *, ping: bool) -> ThreadPoolExecutor:
+        if (found := self._pools.get((socket, ping))) is None:
+            workers = PING_WORKERS if ping else self._workers
+            found = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="podman")
+            self._pools[socket, ping] = found
+        return found
+
     def _client(self, socket: Path) -> Any:
         with self._lock:
             if socket not in self._clients:
-                client = PodmanClient(base_url=f"unix://{socket}", version=API_VERSION, max_pool_size=self._workers)
+                client = PodmanClient(
+                    base_url=f"unix://{socket}", version=API_VERSION, max_pool_size=self._workers + PING_WORKERS
+                )
                 pools = client.api.get_adapter("http://").poolmanager
                 pools.pool_classes_by_scheme = dict.fromkeys(pools.pool_classes_by_scheme, _Pool)
                 self._clients[socket] = client
@@ -127,7 +139,8 @@ class Transport:
 
     def aclose(self) -> None:
         """Close the connections.  Threads still waiting for Podman end by their time limit."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
         for client in self._clients.values():
             with contextlib.suppress(OSError):
                 client.close()

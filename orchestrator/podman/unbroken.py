@@ -3,15 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from orchestrator.errors import SandboxError
 from orchestrator.tasks import TaskOwner
 
 T = TypeVar("T")
+Meanwhile: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
 log = logging.getLogger(__name__)
 
 JOIN_SECONDS: Final = 30.0
+MEANWHILE_SECONDS: Final = 0.25
 
 
 class Unbroken:
@@ -20,17 +22,26 @@ class Unbroken:
     def __init__(self, *, slots: int) -> None:
         self._tasks = TaskOwner("podman")
         self._slots = asyncio.Semaphore(slots)
+        self._undoing: dict[str, set[asyncio.Task[None]]] = {}
 
     async def run(self, work: Coroutine[Any, Any, T], *, name: str) -> T:
         """Run to the end.  Raises what ``work`` raises."""
-        return await self._finish(self._spawn(work, name), None)
+        return _result(await asyncio.shield(self._spawn(work, name)))
 
     async def run_in_slot(
-        self, work: Coroutine[Any, Any, T], *, name: str, discard: Callable[[T], Coroutine[Any, Any, None]]
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        name: str,
+        key: str,
+        discard: Callable[[T | None], Coroutine[Any, Any, None]],
+        meanwhile: Meanwhile | None = None,
     ) -> T:
-        """The same in one of the slots; when the caller was cancelled meanwhile, ``discard`` gets the result.
+        """The same in one of the slots; when the caller was cancelled meanwhile, ``discard`` gets the result (None: it
+        has failed).
 
-        Cancelled while it still waits for a slot: ``work`` is never begun.
+        From the cancellation until there is a result ``meanwhile`` is called again and again; ``settled(key)`` waits
+        for the end of it all.  Cancelled while it still waits for a slot: ``work`` is never begun.
         """
         try:
             await self._slots.acquire()
@@ -39,9 +50,25 @@ class Unbroken:
             raise
         task = self._spawn(work, name)
         task.add_done_callback(lambda _: self._slots.release())
-        return await self._finish(task, discard)
+        try:
+            return _result(await asyncio.shield(task))
+        except asyncio.CancelledError:
+            undo = self._tasks.spawn(_discard(task, discard, meanwhile), name=f"{task.get_name()}, cancelled")
+            self._undoing.setdefault(key, set()).add(undo)
+            undo.add_done_callback(lambda _: self._undone(key, undo))
+            raise
 
-    def _spawn(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T | SandboxError]":
+    async def settled(self, key: str) -> None:
+        """Until nothing is left of the cancelled work with this key."""
+        while undoing := self._undoing.get(key):
+            await asyncio.wait(undoing)
+
+    def _undone(self, key: str, undo: asyncio.Task[None]) -> None:
+        self._undoing[key].discard(undo)
+        if not self._undoing[key]:
+            del self._undoing[key]
+
+    def _spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T | SandboxError]:
         async def outcome() -> T | SandboxError:
             try:
                 return await work
@@ -50,30 +77,28 @@ class Unbroken:
 
         return self._tasks.spawn(outcome(), name=name)
 
-    async def _finish(
-        self, task: "asyncio.Task[T | SandboxError]", discard: Callable[[T], Coroutine[Any, Any, None]] | None
-    ) -> T:
-        try:
-            result = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if discard is not None:
-                self._tasks.spawn(_discard(task, discard), name=f"{task.get_name()}, cancelled")
-            raise
-        if isinstance(result, SandboxError):
-            raise result
-        return result
-
     async def aclose(self) -> None:
         """Wait for what is under way, at most 30 s; cancel the rest."""
         await self._tasks.join(timeout=JOIN_SECONDS)
         await self._tasks.aclose()
 
 
-async def _discard(task: "asyncio.Task[T | SandboxError]", discard: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+def _result(outcome: T | SandboxError) -> T:
+    if isinstance(outcome, SandboxError):
+        raise outcome
+    return outcome
+
+
+async def _discard(
+    task: asyncio.Task[T | SandboxError],
+    discard: Callable[[T | None], Coroutine[Any, Any, None]],
+    meanwhile: Meanwhile | None,
+) -> None:
+    while meanwhile is not None and not task.done():
+        await meanwhile()
+        await asyncio.wait({task}, timeout=MEANWHILE_SECONDS)
     result = await task
-    if isinstance(result, SandboxError):
-        return
     try:
-        await discard(result)
+        await discard(None if isinstance(result, SandboxError) else result)
     except SandboxError as error:
         log.warning("what a cancelled start had made could not be removed yet: %s", error)

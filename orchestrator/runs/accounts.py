@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.config.models import Config
 from orchestrator.contract.accounts import AccountRecord, DisconnectMode, HomeKey, SubscriptionHomes
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.audit import SERVICE, Audit
 from orchestrator.contract.runs import RunService
 from orchestrator.contract.types import AuthStatus
 from orchestrator.errors import ConflictError, InvalidRequestError, PodmentorError, UnknownBackendError
@@ -37,12 +38,14 @@ class Accounts:
         homes: SubscriptionHomes,
         runs: RunService,
         prober: Prober,
+        audit: Audit,
     ) -> None:
         self._backends = config.external_agent.backends
         self._adapters = adapters
         self._homes = homes
         self._runs = runs
         self._prober = prober
+        self._audit = audit
         self._tasks = TaskOwner("accounts")
         self._removing: dict[HomeKey, asyncio.Task[None]] = {}
 
@@ -65,9 +68,10 @@ class Accounts:
         self._adapter(backend)
         return await self._record(HomeKey(user_id, backend))
 
-    async def connect(self, *, user_id: str, backend: str) -> AccountRecord:
+    async def connect(self, *, user_id: str, backend: str, actor: str = SERVICE) -> AccountRecord:
         """Make the HOME."""
         self._adapter(backend)
+        await self._audit.record("account.connect", actor=actor, user_id=user_id, backend=backend)
         await self._homes.allocate(key := HomeKey(user_id, backend))
         return await self._record(key)
 
@@ -79,7 +83,7 @@ class Accounts:
         return await self._prober(adapter, key)
 
     async def disconnect(
-        self, *, user_id: str, backend: str, mode: DisconnectMode | None, timeout: float
+        self, *, user_id: str, backend: str, mode: DisconnectMode | None, timeout: float, actor: str = SERVICE
     ) -> AccountRecord:
         """Remove the HOME, when nobody uses it any more."""
         self._adapter(backend)
@@ -91,10 +95,14 @@ class Accounts:
                 " mode=cancel (end them)",
                 run_ids=list(running),
             )
+        if key not in await self._homes.asked_removals():  # the caller asks again while it waits
+            await self._audit.record(
+                "account.disconnect", actor=actor, user_id=user_id, backend=backend, mode=mode or "none"
+            )
         await self._homes.ask_removal(key)
         if mode == "cancel":
             for run_id in await self._using(key):
-                await self._runs.cancel(run_id, user_id=None)
+                await self._runs.cancel(run_id, user_id=None, actor=actor)
         await asyncio.wait({self._remove_soon(key)}, timeout=timeout)
         return await self._record(key)
 
@@ -117,6 +125,7 @@ class Accounts:
                 log.exception("an account of %s could not be removed; the next start tries it again", key.backend)
                 return
             else:
+                await self._audit.note("account.removed", user_id=key.user_id, backend=key.backend)
                 return
 
     async def _using(self, key: HomeKey) -> list[str]:

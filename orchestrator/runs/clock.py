@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from orchestrator.runs.decode import rfc3339
 
 GRACE_SECONDS = 120
-"""How much longer than the wall clock conmon and the relay let a run live when no service looks after it."""
+"""How much longer than the wall clock a run's ways out stay open when no service looks after it."""
 
 
 def now() -> str:

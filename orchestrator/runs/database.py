@@ -21,10 +21,12 @@ from orchestrator.sqlite_file import storage_error
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MIGRATIONS = {
     1: "ALTER TABLE runs ADD COLUMN credential_link TEXT;",
     2: "ALTER TABLE runs ADD COLUMN egress TEXT; ALTER TABLE runs ADD COLUMN egress_added TEXT NOT NULL DEFAULT '[]';",
+    3: "ALTER TABLE runs ADD COLUMN enforcement TEXT NOT NULL DEFAULT '{}';"
+    " ALTER TABLE runs ADD COLUMN traceparent TEXT;",
 }
 """From each version to the next one."""
 
@@ -79,7 +81,9 @@ CREATE TABLE runs (
   cancel_requested INTEGER NOT NULL DEFAULT 0,
   credential_link TEXT,
   egress TEXT,
-  egress_added TEXT NOT NULL DEFAULT '[]'
+  egress_added TEXT NOT NULL DEFAULT '[]',
+  enforcement TEXT NOT NULL DEFAULT '{}',
+  traceparent TEXT
 );
 CREATE UNIQUE INDEX runs_idempotency ON runs (user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX runs_subagent ON runs (subagent_id);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from orchestrator.config.models import Config, Paths
@@ -12,12 +12,14 @@ from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.audit import Audit
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.gateway import Relay
+from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.workspace import Workspaces
 from orchestrator.runs.journal import Journal
 from orchestrator.runs.logtail import LogWatcher
 from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.store import Store
+from orchestrator.runs.trails import Trails
 
 SeenLookup: TypeAlias = Callable[[str, str], Mapping[str, Any] | None]
 """What the bench saw of a backend in a CLI version; None when it has not been tried.  May block."""
@@ -46,3 +48,5 @@ class Deps:
     homes: SubscriptionHomes
     audit: Audit
     seen: SeenLookup = _nothing_seen
+    metrics: Metrics = NO_METRICS
+    trails: Trails = field(default_factory=Trails)

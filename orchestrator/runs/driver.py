@@ -1,7 +1,8 @@
 """One run from admitted to finished: launch, watch the limits, end the sandbox, write the last event.
 
-A cancelled ``drive`` (the service is stopping) lets go of the sandbox and leaves it running; every other way out of it
-has removed the container, the gateway socket and the control directory before the run counts as finished.
+A cancelled ``drive`` (the service is stopping) lets go of the sandbox and leaves it running, unless the run has to end
+anyway: then it is killed, and the next service does the rest.  Every other way out of it has removed the container, the
+gateway socket and the control directory before the run counts as finished.
 """
 
 from __future__ import annotations
@@ -16,34 +17,32 @@ from typing import Any, Literal
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.runs import RunState
 from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSandbox
-from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxError, SandboxGoneError
+from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxError, SandboxGoneError, StorageError
 from orchestrator.events import Completed, Error, Status, TerminalEvent
 from orchestrator.runs import launch as launching
 from orchestrator.runs import space
 from orchestrator.runs.advice import advised
 from orchestrator.runs.clock import now
+from orchestrator.runs.closing import closing_columns
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
+from orchestrator.runs.disk_guard import DiskGuard
 from orchestrator.runs.egress_door import EgressDoor
-from orchestrator.runs.journal import Entry, clean, to_json
+from orchestrator.runs.ending import TEARDOWN_SECONDS, end_sandbox, kill, tear_down
+from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.limits_watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
-from orchestrator.runs.reviews import take_down
-from orchestrator.runs.state import advance, outcome_of
+from orchestrator.runs.state import advance
 from orchestrator.runs.store import StoredRun, set_session
+from orchestrator.runs.watching import note_end
 from orchestrator.runs.ways import route_of
 from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
-INTERRUPT_SECONDS = 2.0
-"""What a CLI has to report after SIGINT, before SIGKILL."""
-KILL_SECONDS = 10.0
-"""What a container has to end after SIGKILL, before it is removed by force."""
 DRAIN_SECONDS = 900.0
 """What the pump has to read the rest of a log."""
-TEARDOWN_SECONDS = 30.0
 
 INTERNAL = Error(reason="sandbox_failed", message="An internal error ended the run; the service's log has it.")
 
@@ -60,14 +59,19 @@ class RunDriver:
         self._tasks = TaskOwner(f"run {self._id[:8]}")
         self.door = EgressDoor(self._id, deps)
         self._decoder = LogDecoder(deps.adapters[run.record.backend].parser_for(run.resumed))
-        self._watch = LimitsWatch(run.record, self._decoder)
+        self._disk = DiskGuard(run, deps)
+        self._watch = LimitsWatch(run.record, self._decoder, disk=self._disk, tell=self._tell)
         self._pump = Pump(
             run_id=self._id, decoder=self._decoder, journal=deps.journal,
-            announced=run.record.state == "running", on_progress=self._watch.progressed,
+            announced=run.record.state == "running", output_max_bytes=run.record.limits.output_max_bytes,
+            on_progress=self._watch.progressed,
         )  # fmt: skip
         self._space = space.Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._container_id = run.container_id
         self._exit: SandboxExit | None = None
+        self._granting: asyncio.Task[None] | None = None
+        self.untidy = False
+        """Whether something of the run is still there although it has ended."""
 
     def cancel(self) -> None:
         """End the run as cancelled; it may have been asked before."""
@@ -78,7 +82,12 @@ class RunDriver:
         try:
             failure = await self._live(adopt)
             await self._finish(failure)
+        except asyncio.CancelledError:
+            if self._watch.stop.is_set() and self._container_id is not None:
+                await kill(self._deps.runtime, self._container_id)  # nobody might come to do it in time
+            raise
         finally:
+            self._disk.stop()
             await self._tasks.aclose()
 
     async def _live(self, adopt: FoundSandbox | Literal["gone"] | None) -> Error | None:
@@ -105,13 +114,15 @@ class RunDriver:
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
         self._watch.started(self._run.record)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
+        if self._watch.stop.is_set():  # cancelled while it was between the line and here
+            return None
         self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
-        launch = launching.launch(self._run, self._deps, self._account, self.door)
+        launch = launching.launch(self._run, self._deps, self._account, self.door, self._disk)
         task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
         if not task.done():
             task.cancel()
-            with suppress(asyncio.CancelledError, PodmentorError):
+            with suppress(asyncio.CancelledError, PodmentorError, TimeoutError):
                 await asyncio.wait_for(task, TEARDOWN_SECONDS)
             return None
         sandbox = task.result()
@@ -121,22 +132,22 @@ class RunDriver:
     async def _adopt(self, found: FoundSandbox | Literal["gone"]) -> StartedSandbox | None:
         """Take up a sandbox that runs or has ended; its gateway is opened again in case the relay is new."""
         self._watch.started(self._run.record)
+        self._watch.warned |= await self._deps.journal.warned(self._id)
+        await self._disk.adopt(self._account)
         self._tasks.spawn(self._watch.clock(self._pump), name="clock")
         self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
         if self._run.cancel_requested:
             self.cancel()
-        if self._run.token_sha256 is not None:
-            try:
-                await self._grant_again(self._run.token_sha256)
-            except PodmentorError as error:
-                log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)
-        await self.door.reopen()
+        elif (decided := self._run.record.error) is not None:
+            self._watch.decide(decided["reason"], decided["message"], **decided["details"])
         self._exit = SandboxExit(exit_code=None)
         if found != "gone":
             self._container_id = found.container_id
             with suppress(SandboxGoneError):
                 state = await self._deps.runtime.attach(found.container_id)
                 if isinstance(state, StartedSandbox):
+                    # Beside the rest: a relay that hangs must not keep the run from being ended.
+                    self._granting = self._tasks.spawn(self._open_again(), name="ways out")
                     return state
                 self._exit = state
         log_path = self._deps.paths.log_path(self._id)
@@ -145,6 +156,19 @@ class RunDriver:
         tail = self._deps.watcher.tail(log_path, offset=0)
         await self._drain(tail, self._tasks.spawn(self._pump.run(tail), name="pump", awaited=True))
         return None
+
+    async def _open_again(self) -> None:
+        if self._run.token_sha256 is not None:
+            try:
+                await self._grant_again(self._run.token_sha256)
+            except PodmentorError as error:
+                log.warning("run %s is taken over without a new gateway grant: %s", self._id, error.message)
+        await self.door.reopen()
+
+    async def _stop_granting(self) -> None:
+        if self._granting is not None:
+            self._granting.cancel()
+            await asyncio.wait({self._granting}, timeout=TEARDOWN_SECONDS)
 
     async def _grant_again(self, token_sha256: str) -> None:
         record, deps = self._run.record, self._deps
@@ -166,31 +190,29 @@ class RunDriver:
         pump = self._tasks.spawn(self._pump.run(tail), name="pump", awaited=True)
         by_cgroup = self._deps.runtime.memory_by_cgroup
         self._tasks.spawn(self._watch.measure(sandbox, self._deps.processes, by_cgroup=by_cgroup), name="memory")
+        disk = self._tasks.spawn(self._watch.watch_disk(sandbox), name="disk")
+        self._tasks.spawn(self._watch.watch_log(tail.path, self._deps.processes), name="log size")
         ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait", awaited=True)
         await self._first(ended, pump)
         if not ended.done():
-            await self._end_sandbox(sandbox, ended)
+            self._tasks.spawn(self._note_verdict(), name="verdict")
+            await end_sandbox(self._deps.runtime, sandbox.container_id, ended, polite=self._watch.polite)
         self._exit = ended.result() if ended.done() and not ended.cancelled() else SandboxExit(exit_code=None)
+        disk.cancel()
+        await self._disk.finish()
         await self._drain(tail, pump)
+
+    async def _note_verdict(self) -> None:
+        """Keep why the run must end, beside its end: should we be killed in between, the next service knows it."""
+        if (verdict := self._watch.verdict) is not None:
+            with suppress(StorageError):
+                await self._deps.store.update_run(self._id, error=to_json(verdict.data()))
 
     async def _first(self, *tasks: asyncio.Task[Any]) -> None:
         """Until one of ``tasks`` is done (a pump that ends before its sandbox has crashed) or the run must stop."""
         stop = self._tasks.spawn(self._watch.stop.wait(), name="stop")
         await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
-
-    async def _end_sandbox(self, sandbox: StartedSandbox, ended: asyncio.Task[SandboxExit]) -> None:
-        """Ask (SIGINT lets the CLI report), then kill: the whole container, since a CLI leaves its tools alive."""
-        runtime = self._deps.runtime
-        if self._watch.polite:
-            await runtime.signal(sandbox.container_id, "INT")
-            await asyncio.wait({ended}, timeout=INTERRUPT_SECONDS)
-        if not ended.done():
-            await runtime.signal(sandbox.container_id, "KILL")
-            await asyncio.wait({ended}, timeout=KILL_SECONDS)
-        if not ended.done():
-            await runtime.remove(sandbox.container_id)
-            await asyncio.wait({ended}, timeout=KILL_SECONDS)
 
     async def _drain(self, tail: LogTail, pump: asyncio.Task[None]) -> None:
         """Let the pump read the log to its end."""
@@ -205,6 +227,9 @@ class RunDriver:
         finally:
             self._deps.watcher.release(tail)
 
+    def _tell(self, status: Status) -> None:
+        self._tasks.spawn(self._pump.append([Entry(now(), "orchestrator", status)]), name=status.phase)
+
     async def _finish(self, failure: Error | None) -> None:
         """Remove what the run had, then write its last event."""
         said = self._decoder.terminal
@@ -218,9 +243,17 @@ class RunDriver:
             last = Entry(now(), "orchestrator", self._with_agents_word(verdict, last.event))
         if self._account is not None and isinstance(last.event, Error):
             last = last._replace(event=await advised(last.event, self._account, self._id, self._deps.homes))
-        await self._teardown()
+        await self._stop_granting()
+        with self._deps.trails.step(self._id, "teardown"):
+            self.untidy = not await tear_down(
+                self._run, self._deps, container_id=self._container_id, close_door=self.door.close
+            )
         assert isinstance(last.event, Completed | Error)
-        await self._pump.append([*entries, last], self._columns(last.event), also=self._keep_session)
+        await note_end(self._id, last.event, self._exit, self._deps)
+        exit_code = None if self._exit is None else self._exit.exit_code
+        state: RunState = "running" if self._pump.announced else "starting"
+        columns = closing_columns(last.event, state=state, exit_code=exit_code, measured=self._watch.usage())
+        await self._pump.append([*entries, last], columns, also=self._keep_session)
 
     def _keep_session(self, connection: sqlite3.Connection) -> None:
         if self._pump.session_id is not None and self._pump.conversed:
@@ -235,8 +268,8 @@ class RunDriver:
         if self._exit.exit_code is None and said is None:
             return Error(
                 reason="lost",
-                message="The sandbox vanished (a restart of the machine, or somebody removed it); what the agent "
-                "printed until then is kept, and the subagent can be continued.",
+                message="The sandbox was lost (a restart of the machine, or somebody removed it or killed its conmon); "
+                "what the agent printed until then is kept, and the subagent can be continued.",
             )
         return None
 
@@ -246,54 +279,3 @@ class RunDriver:
         if not isinstance(said, Error) or said.reason == "lost":
             return verdict
         return replace(verdict, details={**verdict.details, "agent_error": said.message})
-
-    def _state(self) -> RunState:
-        return "running" if self._pump.announced else "starting"
-
-    def _columns(self, last: TerminalEvent) -> dict[str, object]:
-        usage: dict[str, Any] = {**self._watch.usage(), "output_bytes": self._decoder.output_bytes}
-        columns: dict[str, object] = {
-            "state": advance(self._state(), "ended"),
-            "outcome": outcome_of(last),
-            "finished_at": now(),
-            "exit_code": None if self._exit is None else self._exit.exit_code,
-        }
-        match last:
-            case Completed():
-                usage |= {"tokens": last.tokens.to_dict(), "cost_usd": last.cost_usd, "turns": last.turns}
-                columns["final_text"] = clean(last.final_text)
-            case Error():
-                usage |= {k: v for k, v in last.details.items() if k in {"tokens", "cost_usd", "turns"}}
-                columns["error"] = to_json(last.data())
-        columns["usage"] = to_json(usage)
-        return columns
-
-    async def _teardown(self) -> None:
-        """Container, gateway, control directory, record, account: each is tried, whatever became of the others; a
-        failure is logged and left to the sweep at the next start."""
-        for what, step in (
-            ("container", self._remove_container),
-            ("way out", self.door.close),
-            ("control directory", lambda: self._deps.workspaces.remove_control_dir(self._id)),
-            ("record of the changes", lambda: take_down(self._run, self._deps)),
-            ("account", self._leave_account),
-        ):
-            try:
-                async with asyncio.timeout(TEARDOWN_SECONDS):
-                    await step()
-            except (PodmentorError, TimeoutError, OSError):
-                log.exception("run %s: the %s could not be seen to", self._id, what)
-
-    async def _leave_account(self) -> None:
-        if restored := await self._deps.homes.leave(self._id):
-            log.warning("run %s had left its account's login broken; put back: %s", self._id, ", ".join(restored))
-
-    async def _remove_container(self) -> None:
-        found = [self._container_id] if self._container_id else []
-        if not found and self._run.record.started_at is not None:
-            found = [box.container_id for box in await self._deps.runtime.find() if box.run_id == self._id]
-        for container_id in found:
-            with suppress(SandboxGoneError):
-                await self._deps.runtime.remove(container_id)
-        if (sandbox_id := (await self._deps.store.run(self._id)).record.sandbox_id) is not None:
-            await self._deps.store.update_sandbox(sandbox_id, ended=True)

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import time
 
+from orchestrator.contract.audit import Fact
 from orchestrator.contract.egress import EgressGrant, EgressReport
 from orchestrator.errors import NotFoundError, PodmentorError
 from orchestrator.events import Status
 from orchestrator.runs.clock import GRACE_SECONDS, now, seconds_since
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Entry
+from orchestrator.runs.watching import count_report
 
 log = logging.getLogger(__name__)
 
@@ -67,17 +69,18 @@ class EgressDoor:
 
 async def note_report(report: EgressReport, deps: Deps) -> None:
     """A report of the proxy: denials into the run's stream, everything into the audit log."""
+    count_report(report, deps.metrics)
     try:
         record = (await deps.store.run(report.run_id)).record
     except NotFoundError:
         return  # deleted meanwhile
-    if report.verdict == "denied":
-        info = {"host": report.host, "port": report.port, "reason": report.reason, "count": report.count}
-        entry = Entry(now(), "orchestrator", Status(phase="egress_denied", info=info))
-        await deps.journal.append(report.run_id, [entry])
-    counts = {"bytes_up": report.bytes_up, "bytes_down": report.bytes_down}
-    await deps.audit.record(
-        f"egress.{report.verdict}", user_id=record.user_id, backend=record.backend, run_id=report.run_id,
-        host=report.host, port=report.port, count=report.count,
-        **(counts if report.verdict == "allowed" else {"reason": report.reason}),
-    )  # fmt: skip
+    about: dict[str, Fact] = {
+        "user_id": record.user_id, "run_id": report.run_id, "backend": record.backend,
+        "host": report.host, "port": report.port, "count": report.count,
+    }  # fmt: skip
+    if report.verdict == "allowed":
+        await deps.audit.note("egress.allowed", **about, bytes_up=report.bytes_up, bytes_down=report.bytes_down)
+        return
+    await deps.audit.note("egress.denied", **about, reason=report.reason)
+    info = {"host": report.host, "port": report.port, "reason": report.reason, "count": report.count}
+    await deps.journal.append(report.run_id, [Entry(now(), "orchestrator", Status(phase="egress_denied", info=info))])

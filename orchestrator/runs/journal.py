@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import sqlite3
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
@@ -37,6 +38,22 @@ class Entry(NamedTuple):
     event: AgentEvent
 
 
+class Appended(NamedTuple):
+    """What an append has stored, and about which run: its columns as they were before."""
+
+    run_id: str
+    backend: str
+    tier: int
+    state: RunState
+    created_at: str
+    started_at: str | None
+    traceparent: str | None
+    entries: Sequence[Entry]
+    update: Mapping[str, object]
+    seconds: float
+    """What it took."""
+
+
 class Page(NamedTuple):
     """Some events; ``complete``: the run has ended and these are the last."""
 
@@ -55,10 +72,11 @@ def clean(text: str) -> str:
 
 
 class Journal:
-    """Appends, reads and signals."""
+    """Appends, reads and signals.  ``on_append`` is called for what was stored; it must not block or raise."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, on_append: Callable[[Appended], None] | None = None) -> None:
         self._database = database
+        self._on_append = on_append
         self._signals: dict[str, asyncio.Event] = {}
         self._closed = False
         self._stalled = 0
@@ -113,12 +131,15 @@ class Journal:
         events, whoever brings them; the end of a run is on the disk when this returns.
         """
 
-        def work(connection: sqlite3.Connection) -> None:
-            row = connection.execute("SELECT last_seq, state FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        def work(connection: sqlite3.Connection) -> sqlite3.Row | None:
+            row: sqlite3.Row | None = connection.execute(
+                "SELECT last_seq, backend, tier, state, created_at, started_at, traceparent FROM runs WHERE run_id = ?",
+                (run_id,),
+            ).fetchone()
             if row is None:
                 raise NotFoundError(f"there is no run {run_id}")
             if row["state"] == "finished" or (when is not None and row["state"] != when):
-                return
+                return None
             first: int = row["last_seq"] + 1
             connection.executemany(
                 "INSERT INTO events (run_id, seq, ts, kind, source, parent_tool_call_id, data)"
@@ -135,8 +156,17 @@ class Journal:
             connection.execute(f"UPDATE runs SET {assignments} WHERE run_id = ?", (*columns.values(), run_id))  # noqa: S608 -- column names are ours
             if also is not None:
                 also(connection)
+            return row
 
-        await self._database.call(work, durable=update is not None and update.get("state") == "finished")
+        began = time.monotonic()
+        row = await self._database.call(work, durable=update is not None and update.get("state") == "finished")
+        if row is not None and self._on_append is not None:
+            self._on_append(
+                Appended(
+                    run_id, row["backend"], row["tier"], row["state"], row["created_at"], row["started_at"],
+                    row["traceparent"], entries, update or {}, time.monotonic() - began,
+                )
+            )  # fmt: skip
         self.signal(run_id)
 
     async def agent_events(self, run_id: str) -> int:
@@ -147,6 +177,16 @@ class Journal:
                     "SELECT count(*) FROM events WHERE run_id = ? AND source = 'agent'", (run_id,)
                 ).fetchone()[0]
             )
+        )
+
+    async def warned(self, run_id: str) -> set[str]:
+        """The limits that the run was warned of."""
+        query = (
+            "SELECT json_extract(data, '$.limit') AS name FROM events WHERE run_id = ? AND source = 'orchestrator'"
+            " AND kind = 'status' AND json_extract(data, '$.phase') = 'limit_warning'"
+        )
+        return await self._database.call(
+            lambda connection: {str(row["name"]) for row in connection.execute(query, (run_id,))}
         )
 
     async def read(self, run_id: str, after: int) -> Page:

@@ -7,7 +7,6 @@ import secrets
 import time
 import uuid
 from pathlib import Path
-from typing import Literal
 
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
@@ -26,27 +25,34 @@ from orchestrator.contract.types import Credentials, ResourceLimits
 from orchestrator.errors import ConflictError
 from orchestrator.runs.clock import GRACE_SECONDS, seconds_since
 from orchestrator.runs.deps import Deps
+from orchestrator.runs.disk_guard import DiskGuard
 from orchestrator.runs.egress import apply_egress_policy, settle_egress
 from orchestrator.runs.egress_door import EgressDoor
 from orchestrator.runs.journal import to_json
+from orchestrator.runs.limits import enforcement_of
 from orchestrator.runs.recap import RECAP_RUNS, with_recap
 from orchestrator.runs.store import StoredRun
 from orchestrator.runs.ways import route_of
 
 ENTRY = "podmentor-entry"
 """First word of every container's command: starts the relays to the control directory's sockets, then the CLI."""
+LAST_RESORT_SECONDS = 2.5
+"""How much longer than the wall clock conmon lets a container live, when no service is there to end it politely."""
 GATEWAY_URL = f"http://127.0.0.1:{GATEWAY_PORT}"
 """The gateway as a CLI in its container sees it."""
 
 
-async def launch(run: StoredRun, deps: Deps, account: HomeKey | None, door: EgressDoor) -> StartedSandbox:
+async def launch(
+    run: StoredRun, deps: Deps, account: HomeKey | None, door: EgressDoor, disk: DiskGuard
+) -> StartedSandbox:
     """Everything up to the started container.  Raises PodmentorError; what was made is the caller's to remove.
 
     ``account``: the subscription that the run may use, since it has waited for it.
     """
     record = run.record
     adapter = deps.adapters[record.backend]
-    credential = await credential_of(run, deps)
+    with deps.trails.step(record.run_id, "credentials"):
+        credential = await credential_of(run, deps)
     subscription = credential.home is not None
     base_url = deps.config.external_agent.backends[record.backend].base_url
     route = route_of(adapter, subscription=subscription, tier=record.tier, base_url=base_url)
@@ -56,20 +62,23 @@ async def launch(run: StoredRun, deps: Deps, account: HomeKey | None, door: Egre
             raise ConflictError("an account was connected while this run was starting; run it again to use it")
         await deps.homes.enter(record.run_id, account, adapter.credential_files)
     image = await deps.runtime.image(adapter.image or adapter.name)
-    prepared = await deps.workspaces.prepare(
-        subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
-    )
-    prompt = await prompt_of(run, adapter, deps)
-    control_dir = await deps.workspaces.make_control_dir(record.run_id, prompt)
+    with deps.trails.step(record.run_id, "workspace"):
+        prepared = await deps.workspaces.prepare(
+            subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
+        )
+        home = credential.home or prepared.home
+        await disk.check(prepared.mount, home)
+        prompt = await prompt_of(run, adapter, deps)
+        control_dir = await deps.workspaces.make_control_dir(record.run_id, prompt)
     token = secrets.token_urlsafe(32)
     token_sha256 = hashlib.sha256(token.encode()).hexdigest()
     sandbox_id = uuid.uuid4().hex
     log_path = deps.paths.log_path(record.run_id)
     make_log(log_path)
-    enforcement: Literal["cgroup", "watchdog"] = "cgroup" if deps.runtime.memory_by_cgroup else "watchdog"
     await deps.store.put_sandbox(
         record.run_id, sandbox_id=sandbox_id, subagent_id=record.subagent_id, image_id=image.image_id,
-        log_path=log_path, cli_version=image.cli_version, token_sha256=token_sha256, memory_enforcement=enforcement,
+        log_path=log_path, cli_version=image.cli_version, token_sha256=token_sha256,
+        enforcement=enforcement_of(record.limits, deps.runtime.enforcement),
         credential_link=credential.link,
     )  # fmt: skip
     if route is not None:
@@ -83,15 +92,21 @@ async def launch(run: StoredRun, deps: Deps, account: HomeKey | None, door: Egre
         sandbox_id=sandbox_id, run_id=record.run_id, instance=deps.instance, backend=record.backend,
         image_id=image.image_id, argv=argv_of(run, prompt, adapter, deps, gateway=gateway),
         env=apply_egress_policy(egress, env_of(adapter, credential, token, gateway=gateway)),
-        tier=record.tier, workspace=prepared.mount, home=credential.home or prepared.home, control_dir=control_dir,
+        tier=record.tier, workspace=prepared.mount, home=home, control_dir=control_dir,
         log_path=log_path, memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
         pids_max=limits.pids_max, cpus=limits.cpus,
-        kill_after_seconds=int(limits.wall_clock_seconds) + GRACE_SECONDS,
+        kill_after_seconds=max(1, int(remaining(limits, record.started_at) + LAST_RESORT_SECONDS)),
         host_network=record.tier == 0 and deps.config.podman.tier0_network == "host",
     )  # fmt: skip
-    container_id = await deps.runtime.create(spec)
-    await deps.store.update_sandbox(sandbox_id, container_id=container_id)
-    return await deps.runtime.start_sandbox(container_id)
+    await deps.audit.record(
+        "run.started", user_id=record.user_id, run_id=record.run_id, backend=record.backend,
+        subagent_id=record.subagent_id, tier=record.tier, credential=credential.link, cli_version=image.cli_version,
+        image_id=image.image_id,
+    )  # fmt: skip
+    with deps.trails.step(record.run_id, "start"):
+        container_id = await deps.runtime.create(spec)
+        await deps.store.update_sandbox(sandbox_id, container_id=container_id)
+        return await deps.runtime.start_sandbox(container_id)
 
 
 async def credential_of(run: StoredRun, deps: Deps, *, link: LinkName | None = None) -> Resolved:

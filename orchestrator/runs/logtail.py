@@ -1,6 +1,7 @@
 """Follows the logs that conmon writes, woken by inotify: no polling, one descriptor for all runs.
 
-Where the kernel gives no more watches (a user's editor has them all) a log is looked at every now and then.
+The kernel counts inotify descriptors and watches by user, and those that agents make in their containers count as ours.
+When none can be had any more, logs are looked at every now and then instead: slower, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -49,7 +50,7 @@ class LogTail:
         self._complete = True
         self._written.set()
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The bytes of the log as they come, until ``finish`` was called and the end is reached.
 
         Raises StorageError when the log is not there or was made shorter: its events would be wrong from there on.
@@ -93,24 +94,33 @@ class LogWatcher:
 
     def __init__(self) -> None:
         self._tasks = TaskOwner("logs")
-        self._inotify = Inotify()
+        self._inotify: Inotify | None = None
         self._tails: dict[Watch, LogTail] = {}
         self._executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="log")
 
     async def __aenter__(self) -> Self:
-        self._inotify.__enter__()
-        self._tasks.spawn(self._dispatch(), name="inotify")
+        try:
+            self._inotify = Inotify().__enter__()
+        except OSError as error:
+            log.warning(
+                "there is no inotify descriptor left for this user (%s): logs are looked at every %.1f s",
+                error,
+                LOOK_SECONDS,
+            )
+        else:
+            self._tasks.spawn(self._dispatch(self._inotify), name="inotify")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._tasks.aclose()
-        self._inotify.__exit__(kind, error, trace)
+        if self._inotify is not None:
+            self._inotify.__exit__(kind, error, trace)
         self._executor.shutdown(wait=False)
 
-    async def _dispatch(self) -> None:
-        async for event in self._inotify:
+    async def _dispatch(self, inotify: Inotify) -> None:
+        async for event in inotify:
             if event.mask & Mask.Q_OVERFLOW:
                 for tail in self._tails.values():
                     tail.wake()
@@ -121,7 +131,10 @@ class LogWatcher:
         """Follow ``path`` (it must exist) from ``offset``; give it back with ``release``."""
         tail = LogTail(path, offset, self._executor)
         try:
-            self._tails[self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)] = tail
+            if self._inotify is None:
+                tail.watched = False
+            else:
+                self._tails[self._inotify.add_watch(path, Mask.MODIFY | Mask.CLOSE_WRITE)] = tail
         except OSError as error:
             log.warning("%s cannot be watched, so it is looked at every %.1f s: %s", path, LOOK_SECONDS, error)
             tail.watched = False
@@ -132,5 +145,6 @@ class LogWatcher:
         for watch, known in list(self._tails.items()):
             if known is tail:
                 del self._tails[watch]
-                with suppress(OSError):  # the kernel dropped it with the file
-                    self._inotify.rm_watch(watch)
+                if self._inotify is not None:
+                    with suppress(OSError):  # the kernel dropped it with the file
+                        self._inotify.rm_watch(watch)

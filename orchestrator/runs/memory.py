@@ -5,7 +5,9 @@ made inside it count as well.  Two measures are used: the resident sizes are che
 process, so they are only an upper bound; the proportional sizes (Pss) are exact and cost time.  The exact ones are
 asked for when the bound is above the limit, or has grown enough for the peak to matter.
 
-Not seen: memory that no process maps (files in a tmpfs, which has its own size limit, and memfds).
+Files in the container's tmpfs mounts and memfds count too, though no process need have them mapped (``shared_memory``).
+Not seen: what the kernel itself holds for the processes (buffers of sockets and pipes, page tables), and a memfd that
+is nowhere open because it lies in the queue of a socket.
 """
 
 from __future__ import annotations
@@ -20,13 +22,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
+
+from orchestrator.runs.shared_memory import SharedMemory
 
 PROC: Final = Path("/proc")
 _NS_GET_PARENT: Final = 0xB702
 _MAX_NESTING: Final = 33
 """The kernel allows 32 pid namespaces inside one another."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_COUNT_SECONDS: Final = 1.0
+"""Between two looks at processor time and threads."""
 _GROWTH: Final = 16
 """The peak is measured again once the bound has grown by one part in so many."""
 
@@ -56,6 +63,8 @@ class ProcessTable:
         self._clock = clock
         self._scan: _Scan | None = None
         self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory")
+        self.walkers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="disk")
+        """For what may take seconds: walks over what containers have on disk."""
 
     def members(self, namespace: int) -> list[int]:
         """The processes in the pid namespace with this inode number and in those nested in it."""
@@ -78,8 +87,9 @@ class ProcessTable:
         return found
 
     async def aclose(self) -> None:
-        """End the thread (after what it is at)."""
+        """End the threads (after what they are at)."""
         await asyncio.to_thread(self.executor.shutdown)
+        await asyncio.to_thread(self.walkers.shutdown)
 
     def _pids(self) -> list[int]:
         return [int(name) for name in os.listdir(self.proc) if name.isdigit()]  # noqa: PTH208  # ten times a second
@@ -109,7 +119,14 @@ class MemoryMeter:
         self._exact_at = 0
         self.peak_bytes = 0
         """The highest exact measure so far."""
+        self.peak_pids = 0
+        """The most processes at once; with their threads, where those were counted."""
+        self.cpu_seconds = 0.0
+        """Of all processes, those that have ended and were waited for included; at most a second late."""
+        self._counted_at = -_COUNT_SECONDS
+        self._shared = SharedMemory(init_pid, table.proc)
         self._started = _stat_field(table.proc, init_pid, 22)
+        self._closed = False
         self._namespace: int | None = None
         self._fd: int | None = None
         own = namespace_of(table.proc, os.getpid())
@@ -131,13 +148,31 @@ class MemoryMeter:
         pids = self._pids()
         if not pids:
             return None
-        bound = sum(_resident(self._table.proc, pid) for pid in pids)
+        self._count(pids)
+        proc = self._table.proc
+        bound = sum(_resident(proc, pid) for pid in pids) + self._shared.bound(pids)
         if bound <= limit_bytes and bound <= self._exact_at + self._exact_at // _GROWTH:
             return bound
         self._exact_at = bound
-        used = sum(_proportional(self._table.proc, pid) for pid in pids)
+        parts = [_proportional(proc, pid) for pid in pids]
+        mapped = sum(part.shared for part in parts)
+        used = sum(part.total for part in parts) + self._shared.exact(pids, mapped)
         self.peak_bytes = max(self.peak_bytes, used)
         return used
+
+    def _count(self, pids: list[int]) -> None:
+        self.peak_pids = max(self.peak_pids, len(pids))
+        if (now := time.monotonic()) - self._counted_at < _COUNT_SECONDS:
+            return
+        self._counted_at = now
+        stats = [_stat_fields(self._table.proc, pid) for pid in pids]
+        self.peak_pids = max(self.peak_pids, sum(fields[17] for fields in stats if fields))  # num_threads
+        ticks = sum(sum(fields[11:15]) for fields in stats if fields)  # utime, stime, and those of waited-for children
+        self.cpu_seconds = max(self.cpu_seconds, ticks / _TICKS)
+
+    def pids(self) -> list[int]:
+        """The container's processes at this moment; none once the meter is closed."""
+        return [] if self._closed else self._pids()
 
     async def measure(self, limit_bytes: int) -> int | None:
         """``sample`` on the table's thread."""
@@ -145,6 +180,7 @@ class MemoryMeter:
 
     def close(self) -> None:
         """Let go of the namespace.  Safe to call twice."""
+        self._closed = True
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -164,14 +200,28 @@ class MemoryMeter:
 
 
 async def watch_memory(
-    meter: MemoryMeter, *, limit_bytes: int, on_excess: Callable[[int], Awaitable[None]], interval: float = 0.1
+    meter: MemoryMeter,
+    *,
+    limit_bytes: int,
+    on_excess: Callable[[int], Awaitable[None]],
+    warn_bytes: int | None = None,
+    on_warning: Callable[[int], None] | None = None,
+    interval: float = 0.1,
 ) -> None:
     """Measure every ``interval`` seconds until no process is left, or more than ``limit_bytes`` are in use: then
-    ``on_excess`` is awaited once, with the bytes in use, and the watch is over."""
-    while (used := await meter.measure(limit_bytes)) is not None:
+    ``on_excess`` is awaited once, with the bytes in use, and the watch is over.
+
+    ``on_warning`` is called once, when more than ``warn_bytes`` are in use.
+    """
+    mark = limit_bytes if warn_bytes is None else min(warn_bytes, limit_bytes)
+    while (used := await meter.measure(mark)) is not None:
+        if used > mark and on_warning is not None:
+            on_warning(used)
+            on_warning = None
         if used > limit_bytes:
             await on_excess(used)
             return
+        mark = limit_bytes if used > mark else mark
         await asyncio.sleep(interval)
 
 
@@ -201,12 +251,18 @@ def _around(proc: Path, pid: int) -> frozenset[int]:
 
 def _stat_field(proc: Path, pid: int, number: int) -> int | None:
     """A numeric field of /proc/<pid>/stat, counted from 1 as in proc(5); only those behind the command's name."""
+    fields = _stat_fields(proc, pid)
+    return fields[number - 3] if len(fields) > number - 3 else None
+
+
+def _stat_fields(proc: Path, pid: int) -> list[int]:
+    """The fields behind the command's name, the state (which is no number) as 0; empty when the process has ended."""
     try:
         with open(f"{proc}/{pid}/stat", "rb") as file:  # noqa: PTH123
             text = file.read()
-        return int(text[text.rindex(b")") + 2 :].split(b" ")[number - 3])
+        return [0, *map(int, text[text.rindex(b")") + 2 :].split()[1:])]
     except (OSError, ValueError, IndexError):
-        return None
+        return []
 
 
 def _resident(proc: Path, pid: int) -> int:
@@ -217,10 +273,21 @@ def _resident(proc: Path, pid: int) -> int:
         return 0
 
 
-def _proportional(proc: Path, pid: int) -> int:
-    """Pss, or the resident size where that may not be read."""
+class _Proportional(NamedTuple):
+    """Bytes of one process.  ``shared``: those of them that are shared memory."""
+
+    total: int
+    shared: int
+
+
+def _proportional(proc: Path, pid: int) -> _Proportional:
+    """Pss and what is swapped out, or the resident size where that may not be read."""
+    found: dict[bytes, int] = {}
     with suppress(OSError, ValueError, IndexError), open(f"{proc}/{pid}/smaps_rollup", "rb") as file:  # noqa: PTH123
         for line in file:
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) * 1024
-    return _resident(proc, pid)
+            name, _, rest = line.partition(b":")
+            if name in {b"Pss", b"Pss_Shmem", b"SwapPss"}:
+                found[name] = int(rest.split()[0]) * 1024
+    if b"Pss" not in found:
+        return _Proportional(_resident(proc, pid), 0)
+    return _Proportional(found[b"Pss"] + found.get(b"SwapPss", 0), found.get(b"Pss_Shmem", 0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 
 from orchestrator.events import MessageDelta, SessionStarted, Status, ToolUse
 from orchestrator.runs.clock import now
@@ -19,15 +20,27 @@ from orchestrator.runs.state import advance
 
 
 class Pump:
-    """One run's way from log to journal.  ``on_progress`` is called after every chunk."""
+    """One run's way from log to journal.  ``on_progress`` is called after every chunk.
+
+    Once more than ``output_max_bytes`` of output were read it ends: a flood that was written before the agent could be
+    stopped stays in the log alone.
+    """
 
     def __init__(
-        self, *, run_id: str, decoder: LogDecoder, journal: Journal, announced: bool, on_progress: Callable[[], None]
+        self,
+        *,
+        run_id: str,
+        decoder: LogDecoder,
+        journal: Journal,
+        announced: bool,
+        output_max_bytes: int,
+        on_progress: Callable[[], None],
     ) -> None:
         self._run_id = run_id
         self._decoder = decoder
         self._journal = journal
         self.announced = announced
+        self._output_max_bytes = output_max_bytes
         self._on_progress = on_progress
         self._skip = 0
         self.last_output = asyncio.get_running_loop().time()
@@ -37,20 +50,26 @@ class Pump:
         """Whether the agent has said or done anything: only then is there a session worth resuming."""
 
     async def run(self, tail: LogTail) -> None:
-        """Work until the tail ends."""
+        """Work until the tail ends, or there was more output than is allowed."""
         self._skip = await self._journal.agent_events(self._run_id)
-        async for chunk in tail.chunks():
-            stamped = self._decoder.feed(chunk)
-            self.last_output = asyncio.get_running_loop().time()
-            update: dict[str, object] = {}
-            entries = self._fresh(stamped)
-            if self._decoder.has_output and not self.announced:
-                self.announced = True
-                update["state"] = advance("starting", "first_output")
-                entries.insert(0, Entry(now(), "orchestrator", Status(phase="running")))
-            if entries:
-                await self.append(entries, update)
-            self._on_progress()
+        async with aclosing(tail.chunks()) as chunks:
+            async for chunk in chunks:
+                await self._take(chunk)
+                if self._decoder.output_bytes > self._output_max_bytes:
+                    return
+
+    async def _take(self, chunk: bytes) -> None:
+        stamped = self._decoder.feed(chunk)
+        self.last_output = asyncio.get_running_loop().time()
+        update: dict[str, object] = {}
+        entries = self._fresh(stamped)
+        if self._decoder.has_output and not self.announced:
+            self.announced = True
+            update["state"] = advance("starting", "first_output")
+            entries.insert(0, Entry(now(), "orchestrator", Status(phase="running")))
+        if entries:
+            await self.append(entries, update)
+        self._on_progress()
 
     def closing(self, exit_code: int | None) -> list[Entry]:
         """The last entries; the terminal one is the last.  Nothing is appended here.

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+from orchestrator.contract.audit import SERVICE
 from orchestrator.contract.changes import (
     EVERYTHING,
     ApplyRequest,
@@ -44,23 +45,27 @@ class Reviewing(ABC):
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
         """One conversation."""
 
-    async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
+    async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
         """Remove a conversation with everything that belongs to it."""
         async with self._idle(subagent_id, user_id) as found:
+            await self._deps.audit.record(
+                "subagent.deleted", actor=actor, user_id=found.user_id, backend=found.backend, subagent_id=subagent_id
+            )
             await self._deps.workspaces.discard(subagent_id)
             for run_id in found.run_ids:
                 await self._deps.runtime.delete_tree(self._deps.paths.run_dir(run_id))
             await self._deps.store.delete_subagent(subagent_id)
 
-    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
+    async def gc(self, request: GcRequest, *, user_id: str | None, actor: str = SERVICE) -> GcResult:
         """Make room."""
         if user_id is not None:
             raise ForbiddenError("only an admin or the local owner may remove what is old")
         if not request.dry_run:
             await self._deps.audit.record(
-                "gc", older_than_days=str(request.older_than_days or "configured"), unapplied=request.unapplied
-            )
-        collector = Collector(self._deps, lambda found: self.delete_subagent(found, user_id=None))
+                "gc", actor=actor, older_than_days=str(request.older_than_days or "configured"),
+                unapplied=request.unapplied,
+            )  # fmt: skip
+        collector = Collector(self._deps, lambda found: self.delete_subagent(found, user_id=None, actor=actor))
         return await collector.collect(request)
 
     async def changes(
@@ -85,30 +90,35 @@ class Reviewing(ABC):
         mount = await self._mount(subagent_id, user_id)
         return await self._deps.workspaces.export_commits(mount, form)
 
-    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
+    async def apply(
+        self, subagent_id: str, request: ApplyRequest, *, user_id: str | None, actor: str = SERVICE
+    ) -> ApplyResult:
         """Bring changes into the repo."""
         mount = await self._mount(subagent_id, user_id)
         async with self._idle(subagent_id, user_id) as found:
-            who = user_id or found.user_id
             if not request.dry_run:
                 await self._deps.audit.record(
-                    "changes.apply", subagent_id=subagent_id, user_id=who, repo=str(mount.target or mount.source),
-                    on_conflict=request.on_conflict, paths=_paths(request.selection.paths),
+                    "changes.apply", actor=actor, user_id=found.user_id, subagent_id=subagent_id,
+                    repo=str(mount.target or mount.source), on_conflict=request.on_conflict,
+                    paths=_paths(request.selection.paths),
                 )  # fmt: skip
             result = await self._deps.workspaces.apply(mount, request, began_at=found.created_at, author=found.backend)
             if result.applied:
-                await self._deps.audit.record(
-                    "changes.applied", subagent_id=subagent_id, user_id=who, branch=result.branch, commit=result.commit,
+                await self._deps.audit.note(
+                    "changes.applied", actor=actor, user_id=found.user_id, subagent_id=subagent_id,
+                    branch=result.branch, commit=result.commit,
                     paths=_paths(one.path for one in result.files if one.outcome in {"applied", "merged"}),
                 )  # fmt: skip
         return result
 
-    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
+    async def discard(
+        self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None, actor: str = SERVICE
+    ) -> list[str]:
         """Drop changes."""
         mount = await self._mount(subagent_id, user_id)
         async with self._idle(subagent_id, user_id) as found:
             await self._deps.audit.record(
-                "changes.discard", subagent_id=subagent_id, user_id=user_id or found.user_id, paths=_paths(paths)
+                "changes.discard", actor=actor, user_id=found.user_id, subagent_id=subagent_id, paths=_paths(paths)
             )
             return await self._deps.workspaces.discard_changes(mount, paths)
 
@@ -118,14 +128,14 @@ class Reviewing(ABC):
         mount = await self._mount(run.record.subagent_id, user_id)
         return await self._deps.workspaces.changes_of_run(mount, run_id)
 
-    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
         """Take the workspace back."""
         mount = await self._mount(subagent_id, user_id)
         async with self._idle(subagent_id, user_id) as found:
             if run_id not in found.run_ids:
                 raise NotFoundError(f"subagent {subagent_id} has no run {run_id}")
             await self._deps.audit.record(
-                "changes.rollback", subagent_id=subagent_id, user_id=user_id or found.user_id, run_id=run_id
+                "changes.rollback", actor=actor, user_id=found.user_id, run_id=run_id, subagent_id=subagent_id
             )
             await self._deps.workspaces.rollback(mount, run_id)
 

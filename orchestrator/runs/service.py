@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.contract.adapter import BackendInfo, BaseAdapter
+from orchestrator.contract.audit import SERVICE
 from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
-from orchestrator.contract.types import AuthStatus
+from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.errors import (
     AuthRequiredError,
     ConflictError,
@@ -33,7 +34,7 @@ from orchestrator.runs.deps import Deps
 from orchestrator.runs.egress import added_rule, resolve_egress
 from orchestrator.runs.journal import Entry
 from orchestrator.runs.launch import env_of
-from orchestrator.runs.limits import resolve_limits
+from orchestrator.runs.limits import check_kept, resolve_limits
 from orchestrator.runs.reviews import Reviewing
 from orchestrator.runs.store import NewRun, StoredRun
 from orchestrator.runs.supervisor import Supervisor
@@ -58,6 +59,10 @@ class Runs(Reviewing):
         new = await self._new_run(request)
         stored = await self._deps.store.insert_run(new)
         if stored.record.run_id == new.run_id:
+            await self._deps.audit.note(
+                "run.submitted", actor=request.actor, user_id=new.user_id, run_id=new.run_id, backend=new.backend,
+                subagent_id=new.subagent_id, tier=new.tier, workspace=new.workspace, repo=new.repo,
+            )  # fmt: skip
             await self._supervisor.enqueue(stored)
             stored = await self._deps.store.run(new.run_id)
         return self._seen(stored)
@@ -76,11 +81,19 @@ class Runs(Reviewing):
             run_id=uuid.uuid4().hex, subagent_id=request.subagent_id or uuid.uuid4().hex,
             new_subagent=request.subagent_id is None, user_id=request.user_id, backend=request.backend,
             query=request.query, tier=tier, repo=repo, source_path=source, workspace=workspace,
-            limits=resolve_limits(config, request.backend, request.limits),
+            limits=self._limits(request),
             egress=resolve_egress(config, self._deps.adapters[request.backend], tier=tier, asked=request.egress),
             metadata=request.metadata,
             idempotency_key=request.idempotency_key, request_sha256=_fingerprint(request),
+            traceparent=request.traceparent,
         )  # fmt: skip
+
+    def _limits(self, request: RunRequest) -> ResourceLimits:
+        config = self._deps.config
+        limits = resolve_limits(config, request.backend, request.limits, privileged=request.privileged)
+        if config.podman.require_cgroup_limits:
+            check_kept(limits, self._deps.runtime.enforcement)
+        return limits
 
     def _repo(self, request: RunRequest) -> tuple[str | None, Path | None]:
         if request.workspace == "direct" and not request.privileged:
@@ -138,10 +151,14 @@ class Runs(Reviewing):
         runs = await self._deps.store.list_runs(wanted)
         return [replace(run, queue_position=self._supervisor.position(run.run_id)) for run in runs]
 
-    async def cancel(self, run_id: str, *, user_id: str | None) -> RunRecord:
+    async def cancel(self, run_id: str, *, user_id: str | None, actor: str = SERVICE) -> RunRecord:
         """Ask for the end."""
         run = await self._own(run_id, user_id)
         if run.record.state != "finished":
+            if not run.cancel_requested:
+                await self._deps.audit.note(
+                    "run.cancel", actor=actor, user_id=run.record.user_id, run_id=run_id, backend=run.record.backend
+                )
             await self._supervisor.cancel(run_id)
             run = await self._deps.store.run(run_id)
         return self._seen(run)
@@ -248,4 +265,5 @@ class Runs(Reviewing):
 def _fingerprint(request: RunRequest) -> str:
     """What must be the same for an idempotency key to mean the same request."""
     body = asdict(replace(request, idempotency_key=None, metadata=dict(request.metadata)))
+    del body["actor"], body["traceparent"]  # keys that were used before there were these must go on to count
     return hashlib.sha256(json.dumps(body, sort_keys=True, default=str).encode()).hexdigest()

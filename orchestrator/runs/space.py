@@ -98,6 +98,7 @@ _REASONS: dict[str, ErrorReason] = {
     "secret_unreadable": "auth_required",
     "vault_unavailable": "auth_required",
     "image_missing": "image_missing",
+    "disk_exceeded": "disk_exceeded",
 }
 
 

@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.contract.adapter import Resumed
 from orchestrator.contract.runs import RunFilter, RunRecord, SubagentRecord, WorkspaceMode
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.events import Tokens
 from orchestrator.runs.clock import now
 from orchestrator.runs.database import Database
-from orchestrator.runs.egress_rows import add_rule, rules_of
+from orchestrator.runs.egress_rows import add_rule
 from orchestrator.runs.journal import to_json
+from orchestrator.runs.rows import DRIVEN, LISTED, StoredRun, stored_run, subagent_of
 
-_RUN = (
-    "SELECT runs.*, subagents.repo, subagents.source_path, subagents.workspace, subagents.backend_session_id,"
-    " sandboxes.image_id, sandboxes.container_id, {earlier} AS earlier FROM runs JOIN subagents USING (subagent_id)"
-    " LEFT JOIN sandboxes USING (sandbox_id)"
-)
-_LISTED = _RUN.format(earlier="'[]'")
-_DRIVEN = _RUN.format(
-    earlier="(SELECT json_group_array(json_extract(before.usage, '$.tokens')) FROM runs AS before"
-    " WHERE before.subagent_id = runs.subagent_id AND before.number < runs.number)"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRun:
-    """A run with what only the supervisor needs to know."""
-
-    record: RunRecord
-    source_path: Path | None
-    backend_session_id: str | None
-    container_id: str | None
-    token_sha256: str | None
-    cancel_requested: bool
-    earlier: Tokens
-    """What the subagent's earlier runs have used together; known where the run is to be driven, not in a list."""
-
-    @property
-    def resumed(self) -> Resumed | None:
-        """The conversation that it continues."""
-        if self.backend_session_id is None:
-            return None
-        return Resumed(session_id=self.backend_session_id, tokens=self.earlier)
+__all__ = ["NewRun", "Store", "StoredRun"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +39,7 @@ class NewRun:
     metadata: Mapping[str, Any]
     idempotency_key: str | None
     request_sha256: str
+    traceparent: str | None = None
 
 
 class Store:
@@ -115,11 +84,11 @@ class Store:
                 raise NotFoundError(f"there is no subagent {new.subagent_id}")
             connection.execute(
                 "INSERT INTO runs (run_id, subagent_id, user_id, backend, query, state, tier, limits, egress,"
-                " metadata, created_at, idempotency_key, request_sha256)"
-                " VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?)",
+                " metadata, created_at, idempotency_key, request_sha256, traceparent)"
+                " VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)",
                 (new.run_id, new.subagent_id, new.user_id, new.backend, new.query, new.tier,
                  to_json(asdict(new.limits)), None if new.egress is None else to_json(new.egress),
-                 to_json(dict(new.metadata)), at, new.idempotency_key, new.request_sha256),
+                 to_json(dict(new.metadata)), at, new.idempotency_key, new.request_sha256, new.traceparent),
             )  # fmt: skip
             return new.run_id
 
@@ -129,10 +98,10 @@ class Store:
         """One run.  Raises NotFoundError."""
 
         def work(connection: sqlite3.Connection) -> StoredRun:
-            row = connection.execute(f"{_DRIVEN} WHERE run_id = ?", (run_id,)).fetchone()
+            row = connection.execute(f"{DRIVEN} WHERE run_id = ?", (run_id,)).fetchone()
             if row is None:
                 raise NotFoundError(f"there is no run {run_id}")
-            return _stored(row)
+            return stored_run(row)
 
         return await self._database.call(work)
 
@@ -140,7 +109,7 @@ class Store:
         """All runs that have not ended, in the order in which they were accepted."""
         return await self._database.call(
             lambda connection: [
-                _stored(row) for row in connection.execute(f"{_DRIVEN} WHERE state != 'finished' ORDER BY number")
+                stored_run(row) for row in connection.execute(f"{DRIVEN} WHERE state != 'finished' ORDER BY number")
             ]
         )
 
@@ -157,9 +126,9 @@ class Store:
         if wanted.before is not None:
             conditions.append("number < (SELECT number FROM runs WHERE run_id = ?)")
             values.append(wanted.before)
-        query = f"{_LISTED} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
+        query = f"{LISTED} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
         return await self._database.call(
-            lambda connection: [_stored(row).record for row in connection.execute(query, (*values, wanted.limit))]
+            lambda connection: [stored_run(row).record for row in connection.execute(query, (*values, wanted.limit))]
         )
 
     async def update_run(self, run_id: str, **columns: object) -> None:
@@ -177,7 +146,7 @@ class Store:
 
     async def put_sandbox(
         self, run_id: str, *, sandbox_id: str, subagent_id: str, image_id: str, log_path: Path, cli_version: str,
-        token_sha256: str, memory_enforcement: str, credential_link: str,
+        token_sha256: str, enforcement: Mapping[str, str], credential_link: str,
     ) -> None:  # fmt: skip
         """Record the sandbox of a run before it is made, so that a crash leaves nothing that nobody knows of."""
 
@@ -189,8 +158,16 @@ class Store:
             )
             connection.execute(
                 "UPDATE runs SET sandbox_id = ?, cli_version = ?, token_sha256 = ?, memory_enforcement = ?,"
-                " credential_link = ? WHERE run_id = ?",
-                (sandbox_id, cli_version, token_sha256, memory_enforcement, credential_link, run_id),
+                " enforcement = ?, credential_link = ? WHERE run_id = ?",
+                (
+                    sandbox_id,
+                    cli_version,
+                    token_sha256,
+                    enforcement.get("memory_max_bytes"),
+                    to_json(dict(enforcement)),
+                    credential_link,
+                    run_id,
+                ),
             )
 
         await self._database.call(work)
@@ -214,7 +191,7 @@ class Store:
                 " ORDER BY last_used_at DESC",
                 (user_id, subagent_id),
             ).fetchall()
-            return [_subagent(connection, row) for row in rows]
+            return [subagent_of(connection, row) for row in rows]
 
         return await self._database.call(work)
 
@@ -253,48 +230,3 @@ def set_session(connection: sqlite3.Connection, subagent_id: str, backend_sessio
 
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
-
-
-def _subagent(connection: sqlite3.Connection, row: sqlite3.Row) -> SubagentRecord:
-    runs = connection.execute(
-        "SELECT run_id, state FROM runs WHERE subagent_id = ? ORDER BY number", (row["subagent_id"],)
-    ).fetchall()
-    return SubagentRecord(
-        subagent_id=row["subagent_id"], user_id=row["user_id"], backend=row["backend"],
-        backend_session_id=row["backend_session_id"], repo=row["repo"], workspace=row["workspace"],
-        created_at=row["created_at"], last_used_at=row["last_used_at"],
-        run_ids=tuple(run["run_id"] for run in runs), busy=any(run["state"] != "finished" for run in runs),
-    )  # fmt: skip
-
-
-def _stored(row: sqlite3.Row) -> StoredRun:
-    record = RunRecord(
-        run_id=row["run_id"], subagent_id=row["subagent_id"], sandbox_id=row["sandbox_id"], user_id=row["user_id"],
-        backend=row["backend"], query=row["query"], state=row["state"], outcome=row["outcome"], tier=row["tier"],
-        repo=row["repo"], workspace=row["workspace"], limits=ResourceLimits(**json.loads(row["limits"])),
-        egress=rules_of(row), memory_enforcement=row["memory_enforcement"], usage=json.loads(row["usage"]),
-        final_text=row["final_text"],
-        error=json.loads(row["error"]) if row["error"] else None, exit_code=row["exit_code"],
-        cli_version=row["cli_version"], credential_link=row["credential_link"],
-        image_id=row["image_id"], metadata=json.loads(row["metadata"]),
-        queue_position=None, last_seq=row["last_seq"], created_at=row["created_at"], started_at=row["started_at"],
-        finished_at=row["finished_at"],
-    )  # fmt: skip
-    return StoredRun(
-        record=record,
-        source_path=Path(row["source_path"]) if row["source_path"] else None,
-        backend_session_id=row["backend_session_id"],
-        container_id=row["container_id"],
-        token_sha256=row["token_sha256"],
-        cancel_requested=bool(row["cancel_requested"]),
-        earlier=_sum([counts for counts in json.loads(row["earlier"]) if counts]),
-    )
-
-
-def _sum(usages: list[dict[str, int]]) -> Tokens:
-    """A count that no run has is not known; the others are sums."""
-    total: dict[str, int] = {"input": 0, "output": 0}
-    for counts in usages:
-        for name, count in counts.items():
-            total[name] = total.get(name, 0) + count
-    return Tokens(**total)

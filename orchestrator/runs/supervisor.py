@@ -11,21 +11,23 @@ from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import FoundSandbox
 from orchestrator.errors import PodmentorError, QueueFullError, ShuttingDownError, StorageError
 from orchestrator.events import Error, Status
-from orchestrator.runs.aside import LOGIN, Aside
 from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
 from orchestrator.runs.egress_door import note_report
+from orchestrator.runs.ending import Sweeper
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.launch import has_output
 from orchestrator.runs.line import Claim, ClaimKind, Line, Waiting
+from orchestrator.runs.rows import StoredRun
 from orchestrator.runs.space import Space, failure
 from orchestrator.runs.state import advance
-from orchestrator.runs.store import StoredRun
+from orchestrator.runs.watching import note_end
 from orchestrator.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
+CANCELLED = Error(reason="cancelled", message="The run was cancelled before it began.")
 ENDING_SECONDS = 2.0
 """What a caller waits for the end of a run that had not begun."""
 POSITIONS_TOLD = 16
@@ -41,6 +43,9 @@ class Supervisor:
         self._line = Line(max_concurrent=deps.config.runs.max_concurrent, on_admit=self._admit)
         self._drivers: dict[str, RunDriver] = {}
         self._told: dict[str, tuple[int, ClaimKind | None]] = {}
+        self._cancelled: set[str] = set()
+        """Runs whose end was asked for in this life of the service; it is in the database as well."""
+        self._sweeper = Sweeper(deps)
         self._space = Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._accepting = False
         self._let_go: frozenset[str] = frozenset()
@@ -52,23 +57,12 @@ class Supervisor:
         """Sweep what a crash left, take over what still runs, queue what waited."""
         deps = self._deps
         for subagent_id, how in (await deps.workspaces.recover()).items():
-            await deps.audit.record(f"changes.{how}", subagent_id=subagent_id, reason="an apply was interrupted")
+            event = "changes.completed" if how == "completed" else "changes.rolled_back"
+            await deps.audit.note(event, subagent_id=subagent_id, reason="an apply was interrupted")
         boxes = {box.run_id: box for box in await deps.runtime.find()}
         runs = await deps.store.unfinished()
         unfinished = {run.record.run_id for run in runs}
-        for run_id, box in boxes.items():
-            if run_id not in unfinished and not (run_id.startswith(LOGIN) and box.state == "running"):
-                log.info("removing the container of the finished run %s", run_id)
-                await deps.runtime.remove(box.container_id)
-        for run_id in await deps.workspaces.stale_control_dirs(unfinished):
-            await deps.workspaces.remove_control_dir(run_id)
-        running = {run_id for run_id, box in boxes.items() if box.state == "running"}
-        await Aside.of(deps.config, deps.paths, deps.runtime, deps.instance).sweep(running)
-        for run_id in await deps.relay.granted() - unfinished:
-            await deps.relay.revoke(run_id)
-        leases = await deps.homes.leases()
-        for run_id in leases.keys() - unfinished:
-            await deps.homes.leave(run_id)
+        leases = await self._sweeper.sweep(boxes, unfinished)
         for run in reversed(runs):  # those that had been admitted go to the front again, in their order
             await self._resume(run, boxes.get(run.record.run_id), leases.get(run.record.run_id))
         self._accepting = True
@@ -82,11 +76,10 @@ class Supervisor:
             self._end_later(record.run_id, Error(
                 reason="sandbox_failed", message=f"The backend {record.backend} is no longer enabled."))  # fmt: skip
             if box is not None:
-                await self._deps.runtime.remove(box.container_id)
+                await self._sweeper.remove(box)
+        elif record.state == "queued" and run.cancel_requested:
+            self._end_later(record.run_id, CANCELLED)
         elif record.state == "queued":
-            if run.cancel_requested:
-                self._end_later(record.run_id, Error(reason="cancelled", message="The run was cancelled."))
-                return
             if record.last_seq == 0:
                 await self._append_status(record.run_id, 0, None)
             self._line.join(entry, first=True)
@@ -96,11 +89,16 @@ class Supervisor:
             self._take_over(run, account, "gone")
         else:  # it was being started
             if box is not None:
-                await self._deps.runtime.remove(box.container_id)
+                await self._sweeper.remove(box)
             if await asyncio.to_thread(has_output, self._deps.paths.log_path(record.run_id)):
                 self._take_over(run, account, "gone")  # it did begin, and must not be done twice
                 return
+            await self._sweeper.requeued(run)
             await self._deps.homes.leave(record.run_id)
+            decided = CANCELLED if run.cancel_requested else None if record.error is None else Error(**record.error)
+            if decided is not None:  # it was being ended when the service died
+                self._end_later(record.run_id, decided)
+                return
             await self._deps.store.update_run(record.run_id, state=advance(record.state, "requeued"))
             self._line.join(entry, first=True)
 
@@ -164,12 +162,14 @@ class Supervisor:
             record = (await self._deps.store.run(entry.run_id)).record
             account = await self._account(record)  # it may have been connected, or removed, while the run waited
             if not self._line.claim(entry.run_id, self._claims(record, account)):
+                if entry.run_id in self._cancelled and self._line.leave(entry.run_id):
+                    await self._end_waiting(entry.run_id, CANCELLED)
                 self._waits_again()
                 return
             run = await self._deps.store.run(entry.run_id)
             driver = RunDriver(run, self._deps, account)
             self._drivers[entry.run_id] = driver
-            if run.cancel_requested:
+            if run.cancel_requested or entry.run_id in self._cancelled:
                 driver.cancel()
         except PodmentorError as error:
             self._left(entry.run_id)
@@ -187,6 +187,9 @@ class Supervisor:
             await driver.drive(adopt)
         finally:
             self._drivers.pop(run_id, None)
+            self._cancelled.discard(run_id)
+            if driver.untidy:
+                self._sweeper.note(run_id)
             self._left(run_id)
 
     def _left(self, run_id: str) -> None:
@@ -198,14 +201,15 @@ class Supervisor:
     async def cancel(self, run_id: str) -> None:
         """End a run that has not finished, wherever it is."""
         unstored: StorageError | None = None
+        self._cancelled.add(run_id)
         try:
             await self._deps.store.update_run(run_id, cancel_requested=1)
         except StorageError as error:  # it ends all the same, unless the service ends first
             unstored = error
         if self._line.leave(run_id):
             self._told.pop(run_id, None)
-            cancelled = Error(reason="cancelled", message="The run was cancelled before it began.")
-            ending = self._tasks.spawn(self._end_waiting(run_id, cancelled), name=f"end {run_id[:8]}")
+            self._cancelled.discard(run_id)
+            ending = self._tasks.spawn(self._end_waiting(run_id, CANCELLED), name=f"end {run_id[:8]}")
             await asyncio.wait({ending}, timeout=ENDING_SECONDS)  # a full disk may keep it
             self._tell_positions()
         elif (driver := self._drivers.get(run_id)) is not None:
@@ -223,6 +227,7 @@ class Supervisor:
         self._tasks.spawn(self._end_waiting(run_id, error), name=f"end {run_id[:8]}")
 
     async def _end_waiting(self, run_id: str, error: Error) -> None:
+        await note_end(run_id, error, None, self._deps)
         await self._deps.journal.insist(
             run_id,
             [Entry(now(), "orchestrator", error)],
@@ -287,3 +292,4 @@ class Supervisor:
             await self._quiet.wait()  # bounded: every admitted run has a wall clock
         self._let_go = frozenset(self._line.active)
         await self._tasks.aclose(grace=10.0)
+        await self._sweeper.aclose()

@@ -108,7 +108,7 @@ class VaultAdmin:
             raise ConflictError(f"${self.place.next_variable} holds the key that is in use already")
         await self.audit.record("vault.rotating", actor=self.actor, key_id=new.key_id)
         count = await self.vault.rotate(new, on_step=on_step)
-        await self.audit.record("vault.rotated", actor=self.actor, key_id=new.key_id, secrets=count)
+        await self.audit.note("vault.rotated", actor=self.actor, key_id=new.key_id, secrets=count)
         return {"key_id": new.key_id, "secrets": count}
 
     async def put(self, name: str, value: str) -> SecretInfo:

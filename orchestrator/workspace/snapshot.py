@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from orchestrator.errors import NotFoundError, StorageError
 from orchestrator.workspace.places import ID, own_directory
-from orchestrator.workspace.states import copy_file, entries, opened, stamp_of
+from orchestrator.workspace.states import copy_file, entries, opened, stamp_of, sync_file_system
 from orchestrator.workspace.tree import DIR_FLAGS, MAX_DEPTH, Whiteout, is_opaque
 from orchestrator.workspace.upper import OPAQUE
 
@@ -27,6 +28,8 @@ KEPT: Final = 20
 """Older snapshots of a conversation are removed."""
 MAX_BYTES: Final = 2 * 1024**3
 """A run that leaves more new content than this gets no snapshot."""
+MAX_SECONDS: Final = 20.0
+"""Nor does one whose new files take longer to be copied: a run is over only after that, however many files it left."""
 NEXT: Final = "upper.next"
 Marks: TypeAlias = dict[str, str]
 """By changed path what the agent has there: ``gone``, or kind, executable and digest in one text."""
@@ -55,7 +58,7 @@ def take(
 ) -> None:
     """The snapshot at the end of a run.  ``changed``: the paths that differ from the repo, and whether they exist.
 
-    Blocking.  Raises OSError, StorageError (too much new content).
+    Blocking.  Raises OSError, StorageError (too much new content, or too many new files).
     """
     directory = base / DIRECTORY
     (directory / "blobs").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,9 +69,12 @@ def take(
         new = Snapshot(number=last.number + 1, before=_baseline(directory), bases=bases)
         root = os.open(upper, DIR_FLAGS)
         try:
-            _Walk(blobs, last.entries, new.entries, whiteout).directory(root, "", 0)
+            walk = _Walk(blobs, last.entries, new.entries, whiteout)
+            walk.directory(root, "", 0)
         finally:
             os.close(root)
+        if walk.copied:
+            sync_file_system(blobs)  # once: to flush each of an installation's 50,000 files takes minutes
     finally:
         os.close(blobs)
     new.after = _marks(new.entries, changed)
@@ -110,7 +116,10 @@ def changes_of(snapshot: Snapshot) -> dict[str, str]:
 
 
 def restore(base: Path, snapshot: Snapshot, scratch_name: str) -> Path:
-    """Make the upper directory what it was; the old one, for the caller to remove.  Blocking.  Raises OSError."""
+    """Make the upper directory what it was; the old one, for the caller to remove.  Blocking.
+
+    Raises OSError, and StorageError when a content is damaged: then all is as it was.
+    """
     building = base / scratch_name
     own_directory(building)
     blobs = os.open(base / DIRECTORY / "blobs", DIR_FLAGS)
@@ -153,7 +162,8 @@ def _rebuild(place: Path, kind: str, mode: int, value: str, mtime: int, blobs: i
         parent = os.open(place.parent, DIR_FLAGS)
         try:
             with opened(blobs, value.encode()) as source:
-                copy_file(source, parent, os.fsencode(place.name), mode)
+                if copy_file(source, parent, os.fsencode(place.name), mode) != value:
+                    raise StorageError(f"the content of {place.name} in the snapshot is damaged")
         finally:
             os.close(parent)
         os.utime(place, ns=(mtime, mtime), follow_symlinks=False)
@@ -169,6 +179,9 @@ class _Walk:
         self._out = out
         self._whiteout = whiteout
         self._bytes = 0
+        self.copied = 0
+        """Contents that were not there yet."""
+        self._deadline = time.monotonic() + MAX_SECONDS
 
     def directory(self, fd: int, prefix: str, depth: int) -> None:
         """One directory, opened, with all below it."""
@@ -204,12 +217,17 @@ class _Walk:
             raise StorageError(
                 f"the run left more than {MAX_BYTES // 1024**3} GiB of new content: there is no snapshot"
             )
+        if time.monotonic() > self._deadline:
+            raise StorageError(
+                f"the run left so many new files that {MAX_SECONDS:g} s are not enough: there is no snapshot"
+            )
         with opened(fd, name) as source:
             with suppress(FileNotFoundError):
                 os.unlink(b".part", dir_fd=self._blobs)
-            digest = copy_file(source, self._blobs, b".part", 0o600)
+            digest = copy_file(source, self._blobs, b".part", 0o600, flush=False)
         os.rename(b".part", digest, src_dir_fd=self._blobs, dst_dir_fd=self._blobs)
         self._have.add(digest.encode())
+        self.copied += 1
         return digest
 
 

@@ -17,6 +17,7 @@ class FakeAccounts:
         self.status = AuthStatus(installed=True, authenticated=True)
         self.disconnects: list[tuple[str, str, DisconnectMode | None, float]] = []
         self.verified: list[tuple[str, str]] = []
+        self.actors: list[tuple[str, str]] = []
 
     def put(self, user_id: str, **changes: object) -> None:
         """What the account of a user is like."""
@@ -40,7 +41,8 @@ class FakeAccounts:
     async def get(self, *, user_id: str, backend: str) -> AccountRecord:
         return self._get(user_id, backend)
 
-    async def connect(self, *, user_id: str, backend: str) -> AccountRecord:
+    async def connect(self, *, user_id: str, backend: str, actor: str = "service") -> AccountRecord:
+        self.actors.append(("connect", actor))
         record = self._get(user_id, backend)
         if record.disconnecting:
             raise ConflictError("this account is being disconnected")
@@ -52,9 +54,10 @@ class FakeAccounts:
         return self.status
 
     async def disconnect(
-        self, *, user_id: str, backend: str, mode: DisconnectMode | None, timeout: float
+        self, *, user_id: str, backend: str, mode: DisconnectMode | None, timeout: float, actor: str = "service"
     ) -> AccountRecord:
         record = self._get(user_id, backend)
+        self.actors.append(("disconnect", actor))
         self.disconnects.append((user_id, backend, mode, timeout))
         if record.run_ids and mode is None:
             raise ConflictError("a run uses this account", run_ids=list(record.run_ids))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from orchestrator.contract.egress import EgressGrant, EgressListener, EgressReport
-from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 
 
 class FakeRelay:
@@ -19,13 +21,18 @@ class FakeRelay:
         self.last_words: list[EgressReport] = []
         """Reported while a run is revoked."""
         self.history: list[GatewayGrant] = []
+        self.hold: asyncio.Event | None = None
+        """A relay that hangs."""
         self.kept: bool | None = None
+        self.counts: RelayTotals | None = None
         self._listener: EgressListener | None = None
 
     async def start(self) -> None:
         return None
 
     async def grant(self, grant: GatewayGrant) -> None:
+        if self.hold is not None:
+            await self.hold.wait()
         self.grants[grant.run_id] = grant
         self.history.append(grant)
 
@@ -52,6 +59,9 @@ class FakeRelay:
 
     async def granted(self) -> set[str]:
         return {*self.grants, *self.egress}
+
+    async def totals(self) -> RelayTotals | None:
+        return self.counts
 
     async def aclose(self, *, keep: bool) -> None:
         self.kept = keep

@@ -50,6 +50,8 @@ class FakeRunService:
         self.on_submit: Callable[[RunRecord], None] = lambda _: None
         """Called with every new run, for instance to play a whole script."""
         self.allowed: list[tuple[str, str, int | None, bool, str]] = []
+        self.actors: list[tuple[str, str]] = []
+        """Who did what."""
         self.failure: Exception | None = None
         """Raised by the next call of anything."""
         self.break_after: int | None = None
@@ -159,8 +161,9 @@ class FakeRunService:
             found = found[ids.index(wanted.before) + 1 :] if wanted.before in ids else []
         return found[: wanted.limit]
 
-    async def cancel(self, run_id: str, *, user_id: str | None) -> RunRecord:
+    async def cancel(self, run_id: str, *, user_id: str | None, actor: str = "service") -> RunRecord:
         """Ends the run at once."""
+        self.actors.append(("cancel", actor))
         record = await self.get(run_id, user_id=user_id)
         if record.state != "finished":
             self.emit(run_id, Error(reason="cancelled", message="cancelled"), source="orchestrator")
@@ -236,8 +239,9 @@ class FakeRunService:
             raise NotFoundError("there is no such subagent")
         return record
 
-    async def delete_subagent(self, subagent_id: str, *, user_id: str | None) -> None:
+    async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = "service") -> None:
         """Remove it with its runs."""
+        self.actors.append(("delete_subagent", actor))
         record = await self.get_subagent(subagent_id, user_id=user_id)
         if record.busy:
             raise ConflictError("one of its runs has not finished")
@@ -270,8 +274,11 @@ class FakeRunService:
             raise NotFoundError("no commits")
         return form.encode()
 
-    async def apply(self, subagent_id: str, request: ApplyRequest, *, user_id: str | None) -> ApplyResult:
+    async def apply(
+        self, subagent_id: str, request: ApplyRequest, *, user_id: str | None, actor: str = "service"
+    ) -> ApplyResult:
         """What the test has put into ``outcomes``; a conflict among them refuses it all."""
+        self.actors.append(("apply", actor))
         record = await self.get_subagent(subagent_id, user_id=user_id)
         if record.busy:
             raise ConflictError("one of its runs has not finished")
@@ -281,8 +288,11 @@ class FakeRunService:
             raise ConflictError("nothing was applied", files=conflicts)
         return ApplyResult(applied=not request.dry_run, files=self.outcomes, branch=request.branch)
 
-    async def discard(self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None) -> list[str]:
+    async def discard(
+        self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None, actor: str = "service"
+    ) -> list[str]:
         """All that was named."""
+        self.actors.append(("discard", actor))
         record = await self.get_subagent(subagent_id, user_id=user_id)
         if record.busy:
             raise ConflictError("one of its runs has not finished")
@@ -293,15 +303,17 @@ class FakeRunService:
         await self.get(run_id, user_id=user_id)
         return {"a": "changed", "b": "deleted", "c": "restored"}
 
-    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None) -> None:
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None, actor: str = "service") -> None:
         """Keep what was asked."""
+        self.actors.append(("rollback", actor))
         record = await self.get_subagent(subagent_id, user_id=user_id)
         if run_id not in record.run_ids:
             raise NotFoundError("no such run")
         self.rollbacks.append((subagent_id, run_id))
 
-    async def gc(self, request: GcRequest, *, user_id: str | None) -> GcResult:
+    async def gc(self, request: GcRequest, *, user_id: str | None, actor: str = "service") -> GcResult:
         """One conversation."""
+        self.actors.append(("gc", actor))
         if user_id is not None:
             raise ForbiddenError("not yours")
         self.gcs.append(request)
@@ -351,7 +363,7 @@ def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) ->
     return RunRecord(
         run_id=run_id, subagent_id=subagent_id, sandbox_id=None, user_id=request.user_id, backend=request.backend,
         query=request.query, state="queued", outcome=None, tier=request.tier or 0, repo=request.repo,
-        workspace=request.workspace or "overlay", limits=ResourceLimits(), egress=request.egress, memory_enforcement=None, usage={},
+        workspace=request.workspace or "overlay", limits=ResourceLimits(), egress=request.egress, memory_enforcement=None, enforcement={}, usage={},
         final_text=None, error=None, exit_code=None, cli_version=None, credential_link=None, image_id=None, metadata=request.metadata,
         queue_position=number, last_seq=0, created_at=NOW, started_at=None, finished_at=None,
     )  # fmt: skip

@@ -58,6 +58,17 @@ class FakeRuntime:
         self.hold_create: asyncio.Event | None = None
         self.memory_by_cgroup = True
         self.removed: list[str] = []
+        self.asked_for: list[str | None] = []
+        """The sandboxes of the runs whose containers were all to be removed."""
+        self.cpus_by = "cgroup"
+        self.fail_remove: SandboxError | None = None
+        self.fail_signal: SandboxError | None = None
+        self.hold_signal: asyncio.Event | None = None
+
+    @property
+    def enforcement(self) -> dict[str, str]:
+        memory = "cgroup" if self.memory_by_cgroup else "watchdog"
+        return {"memory_max_bytes": memory, "pids_max": "rlimit", "cpus": self.cpus_by}
 
     async def start(self) -> None:
         return None
@@ -100,16 +111,27 @@ class FakeRuntime:
         box = self.boxes.get(container_id)
         if box is None or box.state != "running":
             return
+        if self.fail_signal is not None:
+            raise self.fail_signal
+        if self.hold_signal is not None:
+            await self.hold_signal.wait()
         box.signals.append(signal)
         if signal == "KILL" or not box.ignores_int:
             box.exit(137 if signal == "KILL" else 130)
 
     async def remove(self, container_id: str) -> None:
+        if self.fail_remove is not None:
+            raise self.fail_remove
         box = self.boxes.pop(container_id, None)
         if box is not None:
             self.removed.append(box.spec.run_id)
             if box.state == "running":
                 box.exit(137)
+
+    async def remove_run(self, run_id: str, *, sandbox_id: str | None) -> None:
+        self.asked_for.append(sandbox_id)
+        for box in [box for box in self.boxes.values() if box.spec.run_id == run_id]:
+            await self.remove(box.container_id)
 
     async def find(self) -> list[FoundSandbox]:
         return [

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.podman.live import LiveService, live_service, podman
+from tests.podman.live import LiveService, eventually, live_service, podman, processes_with
+from tests.podman.soak.eyes import Eyes
 from tests.podman.test_claude_code import assert_nothing_left
 
 pytestmark = pytest.mark.podman
@@ -193,3 +196,57 @@ async def test_ending_of_a_cli_that_dies(tmp_path: Path, repo: Path) -> None:
         assert record["error"]["reason"] == "output_exceeded"
         for run in (await service.call("GET", "/v1/runs"))["runs"]:
             await assert_nothing_left(service, run["run_id"])
+
+
+DEAF_FAMILY = """
+import os, signal, time
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0: os.close(1); os.close(2)
+out.flush()
+while True: time.sleep(60)
+"""
+
+
+async def deaf_run(service: LiveService, repo: Path, **limits: Any) -> str:
+    """A run whose processes ignore signals and have forked away, once it has begun."""
+    cli = repo / "cli"
+    cli.write_text(FAKE_CLI.replace("BODY", DEAF_FAMILY))
+    cli.chmod(0o755)
+    run = await service.submit("x", repo=str(repo), limits=limits)
+    await service.until(run["run_id"], "session_started")
+    return str(run["run_id"])
+
+
+async def test_a_deadline_that_passes_while_no_service_lives(tmp_path: Path, repo: Path) -> None:
+    async with (
+        ScriptedProvider() as provider,
+        live_service(tmp_path, provider.base_url, backend={"binary": "/workspace/cli"}) as service,
+    ):
+        eyes = Eyes(service.runtime)
+        run_id = await deaf_run(service, repo, wall_clock_seconds=10)
+        assert len((await eyes.look())[run_id]) >= 3
+        await service.kill()
+        await eventually(lambda: run_id not in eyes.scan(), seconds=60)
+        await service.start()
+        record = await service.finished(run_id)
+        assert record["error"]["reason"] == "timeout"
+        await assert_nothing_left(service, run_id)
+
+
+async def test_a_cancel_needs_no_podman(tmp_path: Path, repo: Path) -> None:
+    """Podman's service is stopped, as one that hangs: the processes die all the same, and the rest follows."""
+    async with (
+        ScriptedProvider() as provider,
+        live_service(tmp_path, provider.base_url, backend={"binary": "/workspace/cli"}) as service,
+    ):
+        eyes = Eyes(service.runtime)
+        run_id = await deaf_run(service, repo)
+        [hung] = processes_with(f"unix://{service.runtime}/podman.sock")
+        os.kill(hung, signal.SIGSTOP)
+        await service.call("POST", f"/v1/runs/{run_id}/cancel")
+        await eventually(lambda: run_id not in eyes.scan(), seconds=60)
+        assert (await service.finished(run_id))["outcome"] == "cancelled"
+        await assert_nothing_left(service, run_id)
+        assert not Path(f"/proc/{hung}").exists()

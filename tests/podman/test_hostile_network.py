@@ -54,6 +54,14 @@ async def site(tmp_path: Path, provider: ScriptedProvider) -> AsyncIterator[Site
             yield site
 
 
+def reached_from_here(address: str | tuple[str, int]) -> None:
+    """What the agent could not reach is there to be reached: else its failure would mean nothing."""
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.settimeout(10)
+        sock.connect(address)
+
+
 DIRECT = """
 def tcp(family, address):
     with socket.socket(family, socket.SOCK_STREAM) as sock:
@@ -125,6 +133,7 @@ async def test_nothing_but_loopback_is_there_to_be_talked_to(site: Site) -> None
     wrong = {name: outcome for name, outcome in found.items() if outcome not in NOWHERE}
     assert wrong == {}
     assert site.forbidden.connections == 0
+    reached_from_here(("127.0.0.1", site.forbidden.port))
 
 
 BY_PROXY = """
@@ -162,6 +171,7 @@ async def test_the_proxy_leads_nowhere_but_to_what_is_allowed(site: Site) -> Non
     wrong = {target: answer for target, answer in found.items() if not answer.startswith("HTTP/1.1 403 podmentor: ")}
     assert wrong == {}
     assert site.forbidden.connections == 0
+    reached_from_here(("127.0.0.1", site.forbidden.port))
     told = {
         event["data"]["host"]
         for event in await site.service.all_events(run["run_id"])
@@ -284,6 +294,14 @@ async def test_no_socket_of_the_host_or_of_another_run_is_in_reach(site: Site, p
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind("\0" + abstract)
         listener.listen()
+        reached_from_here("\0" + abstract)
+        listener.accept()[0].close()
+        ours = (str(site.service.runtime), f"/run/user/{uid}/podman/")
+        there = [path for path in paths if path.startswith(ours) and Path(path).is_socket()]
+        assert {Path(path).name for path in there} >= {"egress.sock", "gateway.sock", "api.sock"}
+        assert any(path.endswith("podman.sock") for path in there), "the socket of a Podman service"
+        for path in there:
+            reached_from_here(path)
         found = await attack(site.service, SOCKETS, paths=paths, abstract=abstract)
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -374,7 +392,9 @@ async def test_no_privilege_is_to_be_had(site: Site) -> None:
         assert int(found.pop(name), 16) == 0, name
     assert (found.pop("NoNewPrivs"), found.pop("Seccomp")) == ("1", "2")
     assert found.pop("as root") == ""
-    assert "WROTE" not in found.pop("nested")
+    nested = found.pop("nested")
+    assert "WROTE" not in nested
+    assert nested.startswith("unshare -1\n"), "a user namespace of its own, in which it would be root"
     wrong = {name: outcome for name, outcome in found.items() if outcome.startswith("ok")}
     assert wrong == {}
     assert set(found.values()) <= {

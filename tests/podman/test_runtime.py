@@ -18,7 +18,9 @@ from asyncinotify import Inotify, Mask
 from orchestrator.config.models import PodmanConfig
 from orchestrator.contract.sandbox import SandboxExit, SandboxSpec, StartedSandbox, WorkspaceMount
 from orchestrator.errors import ImageMissingError, SandboxGoneError
+from orchestrator.podman.inits import search
 from orchestrator.podman.runtime import PodmanRuntime
+from orchestrator.runs.memory import ProcessTable, namespace_of
 
 pytestmark = pytest.mark.podman
 
@@ -304,6 +306,69 @@ async def test_a_cancelled_start_leaves_nothing(runtime: PodmanRuntime, make_spe
     await runtime._work.aclose()
     assert await runtime.find() == []
     assert processes_of(container_id) == []
+
+
+DEAF_FAMILY = """
+trap '' TERM INT HUP
+( setsid sh -c 'trap "" TERM INT HUP; ( trap "" TERM; sleep 600; true ) & sleep 600; true' & )
+echo up
+while :; do sleep 600; done
+"""
+
+
+async def test_nothing_survives_a_kill_and_podman_is_not_needed(runtime: PodmanRuntime, make_spec: MakeSpec) -> None:
+    """Podman's service is stopped: it takes what it is asked, and does nothing."""
+    spec = make_spec(DEAF_FAMILY)
+    started = await begin(runtime, spec)
+    await written(spec.log_path, b"up")
+    table = ProcessTable()
+    namespace = namespace_of(Path("/proc"), started.init_pid)
+    assert namespace is not None
+    assert len(table.members(namespace)) >= 4
+    assert runtime._service._listener is not None
+    os.kill(runtime._service._listener.pid, signal.SIGSTOP)
+    waiting = asyncio.ensure_future(runtime.wait(started))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await runtime.signal(started.container_id, "INT")
+        await runtime.signal(started.container_id, "KILL")
+        assert (await waiting).exit_code == 137
+    assert ProcessTable().members(namespace) == []
+    await table.aclose()
+    await runtime.remove(started.container_id)  # the service that hangs is replaced
+    assert await runtime.find() == []
+    assert processes_of(started.container_id) == []
+
+
+async def test_a_container_is_recognised_by_a_runtime_that_knows_only_its_id(
+    runtime: PodmanRuntime, make_runtime: MakeRuntime, make_spec: MakeSpec
+) -> None:
+    spec = make_spec(DEAF_FAMILY)
+    started = await begin(runtime, spec)
+    other = await begin(runtime, make_spec(DEAF_FAMILY))
+    found = search(started.container_id)
+    assert found is not None
+    assert found.pid == started.init_pid
+    found.close()
+    stranger = make_runtime()  # never started: it has no Podman service
+    await stranger.signal(started.container_id, "KILL")
+    async with asyncio.timeout(30):
+        assert (await runtime.wait(started)).exit_code == 137
+    assert search(other.container_id) is not None
+    await runtime.remove(other.container_id)
+
+
+async def test_the_oci_runtime_keeps_nothing_of_a_container_that_lost_its_conmon(
+    runtime: PodmanRuntime, make_spec: MakeSpec
+) -> None:
+    started = await begin(runtime, make_spec("exec sleep 100"))
+    records = [Path(os.environ["XDG_RUNTIME_DIR"]) / name / started.container_id for name in ("runc", "crun")]
+    assert any(record.exists() for record in records)
+    os.kill(started.conmon_pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        assert await runtime.wait(started) == SandboxExit(exit_code=None)
+    await runtime.remove(started.container_id)
+    assert not any(record.exists() for record in records)
 
 
 # --- taken up by another ---

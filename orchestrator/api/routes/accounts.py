@@ -37,7 +37,9 @@ async def get_subscription(request: web.Request) -> web.StreamResponse:
 async def connect_subscription(request: web.Request) -> web.StreamResponse:
     """POST …/subscription/{backend}/connect."""
     user_id, backend = _user(request, read_query(request, AccountQuery)), path_name(request, "backend")
-    return json_answer(account_view(await request.app[keys.ACCOUNTS].connect(user_id=user_id, backend=backend)))
+    actor = keys.identity_of(request).actor
+    record = await request.app[keys.ACCOUNTS].connect(user_id=user_id, backend=backend, actor=actor)
+    return json_answer(account_view(record))
 
 
 async def verify_subscription(request: web.Request) -> web.StreamResponse:
@@ -50,8 +52,9 @@ async def disconnect_subscription(request: web.Request) -> web.StreamResponse:
     """DELETE …/subscription/{backend}."""
     query = read_query(request, DisconnectQuery)
     record = await request.app[keys.ACCOUNTS].disconnect(
-        user_id=_user(request, query), backend=path_name(request, "backend"), mode=query.mode, timeout=query.timeout
-    )
+        user_id=_user(request, query), backend=path_name(request, "backend"), mode=query.mode, timeout=query.timeout,
+        actor=keys.identity_of(request).actor,
+    )  # fmt: skip
     return json_answer(account_view(record), status=202 if record.disconnecting else 200)
 
 

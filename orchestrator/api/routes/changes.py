@@ -67,7 +67,8 @@ async def apply_changes(request: web.Request) -> web.StreamResponse:
         selection=ChangeSelection(paths=tuple(body.paths), ignored=body.ignored), on_conflict=body.on_conflict,
         dry_run=body.dry_run, branch=body.branch, message=body.message,
     )  # fmt: skip
-    return json_answer(apply_view(await request.app[keys.RUNS].apply(subagent_id, wanted, user_id=scope)))
+    actor = keys.identity_of(request).actor
+    return json_answer(apply_view(await request.app[keys.RUNS].apply(subagent_id, wanted, user_id=scope, actor=actor)))
 
 
 async def discard_changes(request: web.Request) -> web.StreamResponse:
@@ -75,7 +76,8 @@ async def discard_changes(request: web.Request) -> web.StreamResponse:
     read_query(request, NoQuery)
     subagent_id, scope = _target(request)
     body = await read_body(request, DiscardBody)
-    dropped = await request.app[keys.RUNS].discard(subagent_id, tuple(body.paths), user_id=scope)
+    actor = keys.identity_of(request).actor
+    dropped = await request.app[keys.RUNS].discard(subagent_id, tuple(body.paths), user_id=scope, actor=actor)
     return json_answer({"discarded": dropped})
 
 
@@ -92,7 +94,8 @@ async def roll_back(request: web.Request) -> web.StreamResponse:
     read_query(request, NoQuery)
     subagent_id, scope = _target(request)
     body = await read_body(request, RollbackBody)
-    await request.app[keys.RUNS].rollback(subagent_id, body.run_id, user_id=scope)
+    actor = keys.identity_of(request).actor
+    await request.app[keys.RUNS].rollback(subagent_id, body.run_id, user_id=scope, actor=actor)
     return web.Response(status=204)
 
 

@@ -11,7 +11,6 @@ from aiohttp.typedefs import Handler
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import path_name, read_body, read_query
-from orchestrator.api.identity import Identity
 from orchestrator.api.key_models import ExplainView, KeyList, KeyView
 from orchestrator.api.routing import Reply, Route, json_answer
 from orchestrator.api.schemas import ExplainQuery, KeyBody, NoQuery, UserQuery
@@ -50,7 +49,7 @@ async def put_key(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, KeyBody)
     who = keys.identity_of(request)
     info = await request.app[keys.OWN_KEYS].put(
-        user_id=who.user_id, backend=backend, api_key=body.api_key.get_secret_value(), actor=_actor(who)
+        user_id=who.user_id, backend=backend, api_key=body.api_key.get_secret_value(), actor=who.actor
     )
     return json_answer(key_view(info))
 
@@ -59,7 +58,7 @@ async def delete_key(request: web.Request) -> web.StreamResponse:
     """DELETE /v1/keys/{backend}."""
     user_id = _whose(request, read_query(request, UserQuery))
     await request.app[keys.OWN_KEYS].delete(
-        user_id=user_id, backend=path_name(request, "backend"), actor=_actor(keys.identity_of(request))
+        user_id=user_id, backend=path_name(request, "backend"), actor=keys.identity_of(request).actor
     )
     return web.Response(status=204)
 
@@ -79,10 +78,6 @@ def _whose(request: web.Request, query: UserQuery) -> str:
     if who.role != "admin":
         raise ForbiddenError("only an admin may name another user")
     return query.user
-
-
-def _actor(who: Identity) -> str:
-    return f"{who.role}:{who.user_id}"
 
 
 def _key_routes(base: str, *, suffix: str) -> tuple[Route, ...]:

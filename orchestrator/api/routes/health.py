@@ -8,6 +8,8 @@ from orchestrator.api import keys
 from orchestrator.api.responses import Health, Readiness
 from orchestrator.api.routing import Reply, Route, json_answer
 
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
 
 async def get_health(request: web.Request) -> web.StreamResponse:
     """GET /healthz."""
@@ -19,6 +21,12 @@ async def get_readiness(request: web.Request) -> web.StreamResponse:
     """GET /readyz."""
     state = request.app[keys.RUNS].readiness()
     return json_answer(state, status=200 if state.get("ready") else 503)
+
+
+async def get_metrics(request: web.Request) -> web.StreamResponse:
+    """GET /metrics."""
+    page = await request.app[keys.METRICS].page()
+    return web.Response(body=page, headers={"Content-Type": METRICS_TYPE})
 
 
 async def get_spec(request: web.Request) -> web.StreamResponse:
@@ -37,6 +45,12 @@ ROUTES: Final = (
             Reply(description="They can.", model=Readiness),
             Reply(status=503, description="They cannot; the members say why.", model=Readiness),
         ),
+    ),
+    Route(
+        method="GET", path="/metrics", handler=get_metrics, tag="service", summary="Numbers for Prometheus",
+        description="Needs a token with the role `metrics`, which is good for nothing else, or `admin`.",
+        roles=("metrics", "admin"),
+        replies=(Reply(description="In Prometheus's text format.", media_type="text/plain"),),
     ),
     Route(
         method="GET", path="/openapi.json", handler=get_spec, tag="service", summary="This document", public=True,

@@ -6,7 +6,7 @@ from typing import Final
 from aiohttp import web
 
 from orchestrator.api import keys
-from orchestrator.api.bodies import accepts, idempotency_key, path_name, read_body, read_query
+from orchestrator.api.bodies import accepts, idempotency_key, path_name, read_body, read_query, trace_context
 from orchestrator.api.responses import RunPage, RunView, WaitedRun
 from orchestrator.api.routes.events import resume_point
 from orchestrator.api.routing import Header, Reply, Route, json_answer
@@ -30,6 +30,9 @@ IDEMPOTENCY: Final = Header(
     name="Idempotency-Key",
     description="1 to 200 printable characters. The same key with the same request gives the run that it made.",
 )
+TRACEPARENT: Final = Header(
+    name="traceparent", description="W3C trace context: the run's trace becomes part of it, where traces are sent."
+)
 SUBMIT_ERRORS: Final = (
     UnknownBackendError, NotFoundError, ConflictError, PayloadTooLargeError, QueueFullError, ShuttingDownError,
 )  # fmt: skip
@@ -40,7 +43,7 @@ async def create_run(request: web.Request) -> web.StreamResponse:
     app, who = request.app, keys.identity_of(request)
     options = read_query(request, WaitQuery)
     body = await read_body(request, RunBody)
-    wanted = run_request(body, who, app[keys.CONFIG].server, idempotency_key(request))
+    wanted = run_request(body, who, app[keys.CONFIG].server, idempotency_key(request), trace_context(request))
     after = resume_point(request, 0)
     record = await app[keys.RUNS].submit(wanted)
     location = {"Location": run_url(record.run_id)}
@@ -76,8 +79,9 @@ async def get_run(request: web.Request) -> web.StreamResponse:
 async def cancel_run(request: web.Request) -> web.StreamResponse:
     """POST /v1/runs/{run_id}/cancel."""
     read_query(request, NoQuery)
-    scope = keys.identity_of(request).scope
-    return json_answer(run_view(await request.app[keys.RUNS].cancel(path_name(request, "run_id"), user_id=scope)))
+    who = keys.identity_of(request)
+    run_id = path_name(request, "run_id")
+    return json_answer(run_view(await request.app[keys.RUNS].cancel(run_id, user_id=who.scope, actor=who.actor)))
 
 
 async def allow_egress(request: web.Request) -> web.StreamResponse:
@@ -87,7 +91,7 @@ async def allow_egress(request: web.Request) -> web.StreamResponse:
     body = await read_body(request, EgressBody)
     record = await request.app[keys.RUNS].allow_egress(
         path_name(request, "run_id"), host=body.host, port=body.port, user_id=who.scope,
-        privileged=who.role == "admin", actor=who.user_id,
+        privileged=who.role == "admin", actor=who.actor,
     )  # fmt: skip
     return json_answer(run_view(record))
 
@@ -107,7 +111,7 @@ ROUTES: Final = (
         method="POST", path="/v1/runs", handler=create_run, tag="runs", summary="Start a run",
         description="Answers 202 at once; with `Accept: text/event-stream` the events themselves; with `?wait=1` the"
         " finished run. A client that disconnects does not end the run.",
-        query=WaitQuery, body=RunBody, headers=(IDEMPOTENCY,), errors=SUBMIT_ERRORS,
+        query=WaitQuery, body=RunBody, headers=(IDEMPOTENCY, TRACEPARENT), errors=SUBMIT_ERRORS,
         replies=(
             Reply(description="Finished (`wait`), or the stream of events.", model=WaitedRun),
             Reply(description="", media_type="text/event-stream"),

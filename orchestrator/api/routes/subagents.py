@@ -31,7 +31,7 @@ async def get_subagent(request: web.Request) -> web.StreamResponse:
 async def delete_subagent(request: web.Request) -> web.StreamResponse:
     """DELETE /v1/subagents/{subagent_id}."""
     subagent_id, scope = _target(request)
-    await request.app[keys.RUNS].delete_subagent(subagent_id, user_id=scope)
+    await request.app[keys.RUNS].delete_subagent(subagent_id, user_id=scope, actor=keys.identity_of(request).actor)
     return web.Response(status=204)
 
 
@@ -40,7 +40,8 @@ async def collect(request: web.Request) -> web.StreamResponse:
     read_query(request, NoQuery)
     body = await read_body(request, GcBody)
     wanted = GcRequest(older_than_days=body.older_than_days, unapplied=body.unapplied, dry_run=body.dry_run)
-    return json_answer(gc_view(await request.app[keys.RUNS].gc(wanted, user_id=keys.identity_of(request).scope)))
+    who = keys.identity_of(request)
+    return json_answer(gc_view(await request.app[keys.RUNS].gc(wanted, user_id=who.scope, actor=who.actor)))
 
 
 async def get_session_map(request: web.Request) -> web.StreamResponse:

@@ -5,9 +5,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from orchestrator.api import keys
-from orchestrator.api.bodies import idempotency_key, path_name, read_body, read_query
+from orchestrator.api.bodies import idempotency_key, path_name, read_body, read_query, trace_context
 from orchestrator.api.responses import ToolList, ToolResultView
-from orchestrator.api.routes.runs import IDEMPOTENCY, SUBMIT_ERRORS
+from orchestrator.api.routes.runs import IDEMPOTENCY, SUBMIT_ERRORS, TRACEPARENT
 from orchestrator.api.routing import Header, Reply, Route, json_answer
 from orchestrator.api.schemas import MAX_WAIT_SECONDS, NoQuery, ToolArgs
 from orchestrator.api.submission import tool_request
@@ -62,6 +62,7 @@ async def call_tool(request: web.Request) -> web.StreamResponse:
     wanted = tool_request(
         args, backend, who, app[keys.CONFIG].server,
         repo=request.headers.get("X-Podmentor-Repo"), key=idempotency_key(request),
+        trace=trace_context(request),
     )  # fmt: skip
     record = await app[keys.RUNS].submit(wanted)
     return json_answer(tool_view(await wait_for_end(request, record.run_id, timeout=MAX_WAIT_SECONDS)))
@@ -86,7 +87,7 @@ ROUTES: Final = (
         method="POST", path="/v1/tools/{tool_name}", handler=call_tool, tag="tools", summary="Call a tool",
         description="Waits for the end of the run. A run that fails is a good answer with `is_error`: the model is to"
         " read it. With an `Idempotency-Key` a call that was cut can be repeated: it waits for the same run.",
-        body=ToolArgs, headers=(_REPO, IDEMPOTENCY), errors=SUBMIT_ERRORS,
+        body=ToolArgs, headers=(_REPO, IDEMPOTENCY, TRACEPARENT), errors=SUBMIT_ERRORS,
         replies=(Reply(description="The outcome.", model=ToolResultView),),
     ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore, ensure_local_token
 from orchestrator.config.models import Config, Paths
 from orchestrator.credentials import ByoKey, CredentialChain, OwnKeys, TechnicalUser
+from orchestrator.telemetry import PrometheusMetrics
 from tests.fakes.account_service import FakeAccounts
 from tests.fakes.audit import FakeAudit
 from tests.fakes.run_service import FakeRunService
@@ -47,7 +48,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             app = create_app(
                 runs=runs, accounts=accounts, tokens=tokens, config=config, instance="i-1", version="1.2.3",
                 credentials=CredentialChain([ByoKey(store), TechnicalUser()], config),
-                own_keys=OwnKeys(store, audit, BACKENDS), **settings,
+                own_keys=OwnKeys(store, audit, BACKENDS), metrics=PrometheusMetrics(), **settings,
             )  # fmt: skip
             servers = await start_servers(app, host="127.0.0.1", port=0, unix_socket=paths.api_socket)
             stack.push_async_callback(servers.aclose)
@@ -57,7 +58,13 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 directory=tmp_path, vault=store, audit=audit,
             )  # fmt: skip
             api.token["local"] = local
-            for name, role in (("alice", "user"), ("bob", "user"), ("svc", "service"), ("root", "admin")):
+            for name, role in (
+                ("alice", "user"),
+                ("bob", "user"),
+                ("svc", "service"),
+                ("root", "admin"),
+                ("prometheus", "metrics"),
+            ):
                 api.token[name] = (await tokens.create(name, role)).text  # type: ignore[arg-type]
             return api
 

@@ -92,7 +92,7 @@ async def test_a_service_acts_for_the_user_it_names(api: Api) -> None:
     assert (await api.get("/v1/keys")).json == {"keys": [made.json]}
     assert (await api.get("/v1/keys", who="svc", headers=AS_ALICE)).json == {"keys": [made.json]}
     assert (await api.get("/v1/keys", who="svc")).json == {"keys": []}
-    assert api.audit.events == [{"event": "key.set", "actor": "service:alice", "user_id": "alice", "backend": "codex"}]
+    assert api.audit.events == [{"event": "key.set", "actor": "service:svc", "user_id": "alice", "backend": "codex"}]
 
 
 async def test_an_admin_looks_and_removes_and_sets_only_its_own(api: Api) -> None:

@@ -71,7 +71,7 @@ def test_every_private_operation_documents_401_and_403() -> None:
         (responses.CapabilitiesView, Capabilities, set()),
         (EventEnvelope, EventRecord, {"-data"}),
         (LimitsBody, LimitsRequest, set()),
-        (RunBody, RunRequest, {"-user_id", "-repo_path", "-idempotency_key", "-privileged"}),
+        (RunBody, RunRequest, {"-user_id", "-repo_path", "-idempotency_key", "-privileged", "-actor", "-traceparent"}),
         (RunListQuery, RunFilter, {"-user_id"}),
     ],
 )

@@ -284,7 +284,7 @@ async def test_a_host_is_allowed_for_the_rest_of_a_run(api: Api) -> None:
     assert (answer.status, answer.json["egress"]) == (200, ["a.example", "pypi.org"])
     await api.post("/v1/runs/run-1/egress", {"host": "10.0.0.1", "port": 8080}, who="root")
     assert api.runs.allowed == [
-        ("run-1", "pypi.org", None, False, "alice"), ("run-1", "10.0.0.1", 8080, True, "root"),
+        ("run-1", "pypi.org", None, False, "user:alice"), ("run-1", "10.0.0.1", 8080, True, "admin:root"),
     ]  # fmt: skip
     api.runs.add_run()
     assert (await api.post("/v1/runs/run-2/egress", {"host": "pypi.org"})).status == 409

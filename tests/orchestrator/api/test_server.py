@@ -178,3 +178,13 @@ async def test_health_and_readiness_need_no_token(api: Api) -> None:
     api.runs.ready = {"ready": False, "runtime": "podman does not answer"}
     answer = await api.get("/readyz", who=None)
     assert (answer.status, answer.json["runtime"]) == (503, "podman does not answer")
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
+async def test_a_connection_that_asks_for_nothing_is_closed(begin: Begin, begun: bytes) -> None:
+    servers = await begin(silent_seconds=0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", servers.port)
+    writer.write(begun)
+    async with asyncio.timeout(20):
+        assert await reader.read(-1) == b""
+    writer.close()

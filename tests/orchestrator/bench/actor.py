@@ -141,11 +141,11 @@ class Actors(FakeRunService):
             return str(name)
         return "cancel" if "sleep" in request.query else "shell" if "out.txt" in request.query else "secrets"
 
-    async def cancel(self, run_id: str, *, user_id: str | None) -> RunRecord:
+    async def cancel(self, run_id: str, *, user_id: str | None, actor: str = "service") -> RunRecord:
         for process in self.processes[self.survivors :]:
             process.kill()
             process.wait()
-        return await super().cancel(run_id, user_id=user_id)
+        return await super().cancel(run_id, user_id=user_id, actor=actor)
 
     def close(self) -> None:
         for process in self.processes:

@@ -60,6 +60,16 @@ def test_a_shown_diff_is_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
     assert "+new �" in shown
 
 
+def test_a_shown_diff_hides_nothing_and_forges_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    patch = (
+        "+ok # \x1b]0;rm -rf ~\x07\n+a\r-forged\n+if admin\u202e {\n+\x9d0;more\x9c\n+dos line\r\n+tab\there\x7f\n"
+    ).encode()
+    print_diff(patch)
+    assert capsys.readouterr().out == (
+        "+ok # ^[]0;rm -rf ~^G\n+a^M-forged\n+if admin<U+202E> {\n+<U+009D>0;more<U+009C>\n+dos line\n+tab    here^?\n"
+    )
+
+
 def test_a_shown_diff_leaves_out_binary_content() -> None:
     lines = ["diff --git a/x b/x", "GIT binary patch", "literal 3", "Kc", "", "diff --git a/y b/y", "+y"]
     assert shortened(lines) == ["diff --git a/x b/x", "Binary content", "diff --git a/y b/y", "+y"]

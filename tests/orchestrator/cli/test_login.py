@@ -35,7 +35,8 @@ class Sandbox:
         return module
 
     @asynccontextmanager
-    async def open(self, *_: Any, user_id: str, backend: str) -> AsyncIterator[Any]:
+    async def open(self, *_: Any, user_id: str, backend: str, actor: str) -> AsyncIterator[Any]:
+        assert actor.startswith("command:uid ")
         self.asked.append((user_id, backend))
         try:
             yield self.argv, {}

@@ -46,12 +46,13 @@ def test_a_run_without_a_service(invoke: Invoke, embedded: None, paths: Paths) -
 def test_every_option_reaches_the_service(invoke: Invoke, api: FakeApi, served: ThreadedApi, place: Path) -> None:
     found = invoke(
         "run", "codex", "x", "--repo", str(place / "cwd"), "--tier", "1", "--timeout", "1.5", "--memory", "512m",
+        "--disk", "3g",
         "--workspace", "direct",
     )  # fmt: skip
     assert found.exit_code == 0, found.output
     assert api.bodies == [{
         "backend": "codex", "query": "x", "repo": str(place / "cwd"), "tier": 1, "workspace": "direct",
-        "limits": {"wall_clock_seconds": 1.5, "memory_max_bytes": 512 * 1024**2},
+        "limits": {"wall_clock_seconds": 1.5, "memory_max_bytes": 512 * 1024**2, "disk_max_bytes": 3 * 1024**3},
     }]  # fmt: skip
 
 

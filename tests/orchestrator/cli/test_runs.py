@@ -32,7 +32,7 @@ def test_list(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
 def test_show_by_the_beginning_of_the_id(invoke: Invoke, served: ThreadedApi) -> None:
     found = invoke("runs", "show", "run_abc")
     assert found.exit_code == 0, found.output
-    for text in ("run_abc1", "completed", "claude-code 2.1.0", "300.0 s, 2048 MiB (memory by cgroup)", "128 MiB",
+    for text in ("run_abc1", "completed", "claude-code 2.1.0", "memory 2 GiB", "time 300 s", "128 MiB",
                  "[Subagent ID: sub_1 - Use this ID to continue this conversation] All done."):  # fmt: skip
         assert text in found.output
     assert json.loads(invoke("runs", "show", "run_x", "--json").output)["error"]["reason"] == "timeout"

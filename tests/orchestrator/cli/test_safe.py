@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.safe import StderrHandler, clean, one_line, to_json
+from orchestrator.cli.safe import StderrHandler, clean, one_line, to_json, visible
 
 HOSTILE = [
     "\x1b]0;owned\x07",  # window title
@@ -86,3 +86,15 @@ def test_log_lines_are_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
     StderrHandler().emit(logging.LogRecord("n", logging.ERROR, "f", 1, "x\x1b[2Jy", None, None))
     assert "xy" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+@given(st.text(st.characters(exclude_characters="\n"), max_size=60))
+def test_what_is_made_visible_cannot_act_and_loses_nothing(text: str) -> None:
+    shown = visible(text)
+    assert clean(shown) == shown
+    assert len(shown) >= len(text)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_made_visible(text: str) -> None:
+    assert clean(visible(text)) == visible(text)

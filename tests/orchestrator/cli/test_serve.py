@@ -1,7 +1,9 @@
+import resource
 import signal
 
 import aiohttp
 
+from orchestrator.cli.serve import open_as_many_files_as_we_may
 from orchestrator.config.models import Paths
 from tests.orchestrator.cli.conftest import Invoke
 from tests.orchestrator.cli.process import podmentor
@@ -47,3 +49,13 @@ async def test_a_service_that_cannot_start_says_why(paths: Paths) -> None:
     async with podmentor("serve", PODMENTOR_FAKE='{"nope": 1}') as command:
         assert await command.end() == 1
     assert "[internal]" in command.text
+
+
+def test_the_limit_of_open_files_is_raised() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] // 2, before[1]))
+        open_as_many_files_as_we_may()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -12,7 +12,7 @@ from orchestrator.api.identity import Identity
 from orchestrator.api.tokens import TokenStore
 from orchestrator.cli.token import group
 from orchestrator.config.models import Paths
-from orchestrator.errors import InvalidRequestError, NotFoundError
+from orchestrator.errors import InvalidRequestError, NotFoundError, StorageError
 
 
 @dataclass
@@ -102,3 +102,22 @@ def test_help_reads_well(context: Context, args: list[str]) -> None:
     result = run(context, *args, "--help")
     assert result.exit_code == 0
     assert "Usage:" in result.stdout
+
+
+def test_what_is_made_and_revoked_is_in_the_audit_log(context: Context) -> None:
+    made = json.loads(run(context, "create", "codumentor", "--role", "service", "--json").stdout)
+    assert run(context, "revoke", made["id"]).exit_code == 0
+    created, revoked = [json.loads(line) for line in context.paths.audit_log.read_text().splitlines()]
+    assert (created["event"], created["token_id"], created["role"]) == ("token.created", made["id"], "service")
+    assert created["actor"].startswith("command:uid ")
+    assert (revoked["event"], revoked["token_id"]) == ("token.revoked", made["id"])
+    assert made["token"].split("_", 2)[2] not in context.paths.audit_log.read_text()
+
+
+def test_a_token_that_cannot_be_noted_is_not_given_out(context: Context) -> None:
+    context.paths.state_dir.mkdir()
+    context.paths.audit_log.mkdir()
+    result = run(context, "create", "codumentor", "--role", "service")
+    assert isinstance(result.exception, StorageError)
+    assert result.stdout == ""
+    assert run(context, "list").stdout.splitlines()[1].endswith("revoked")

@@ -67,6 +67,12 @@ def upgrader(house: House) -> Upgrader:
     return upgrader
 
 
+def audited(state: Path) -> list[tuple[str, str, str]]:
+    lines = [json.loads(line) for line in (state / "audit.log").read_text().splitlines()]
+    assert all(line["actor"].startswith("command:uid ") and line["backend"] == "claude-code" for line in lines)
+    return [(line["event"], line["version"], line["from_version"]) for line in lines]
+
+
 def test_a_version_that_proves_itself_is_adopted(invoke: Invoke, house: House, upgrader: Upgrader, place: Path) -> None:
     found = invoke("images", "upgrade", "claude-code", "--to", "2.2.0", "--yes")
     assert found.exit_code == 0, found.output
@@ -78,6 +84,7 @@ def test_a_version_that_proves_itself_is_adopted(invoke: Invoke, house: House, u
     state = place / "s/podmentor"
     assert sorted(path.name for path in (state / "recordings/claude-code").iterdir()) == ["2.1.197", "2.2.0"]
     assert "claude-code" in json.loads((state / "seen.json").read_text())["backends"]
+    assert audited(state) == [("image.adopted", "2.2.0", "2.1.197")]
 
 
 def test_the_version_before_is_recorded_only_once(
@@ -116,6 +123,7 @@ def test_a_failed_check_rolls_back(invoke: Invoke, house: House, upgrader: Upgra
     state = place / "s/podmentor"
     assert [path.name for path in (state / "recordings/claude-code").iterdir()] == ["2.1.197"]
     assert not (state / "seen.json").exists()
+    assert audited(state) == [("image.refused", "2.2.0", "2.1.197")]
 
 
 def test_nobody_to_ask_and_no_yes(invoke: Invoke, upgrader: Upgrader) -> None:

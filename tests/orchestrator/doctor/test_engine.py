@@ -58,7 +58,8 @@ async def test_podman_missing_or_broken() -> None:
 
 
 @pytest.mark.parametrize(
-    "check", [engine.storage_driver, engine.memory_enforcement, engine.network_helper, engine.locks]
+    "check",
+    [engine.storage_driver, engine.memory_enforcement, engine.cpu_limits, engine.network_helper, engine.locks],
 )
 async def test_without_a_report_the_rest_says_that_it_cannot_tell(check: Any) -> None:
     finding = await check(replace(subject(good_machine()), info=None))
@@ -100,6 +101,29 @@ async def test_memory_enforcement(
     info = host_info(cgroupVersion=version, cgroupControllers=controllers)
     config = Config(podman=PodmanConfig(require_cgroup_limits=required))
     finding = await engine.memory_enforcement(subject(good_machine(), info=info, config=config))
+    assert finding.status == status
+    assert said in finding.detail
+    assert (finding.fix is None) == (status == "ok")
+
+
+@pytest.mark.parametrize(
+    ("version", "controllers", "cpus", "required", "status", "said"),
+    [
+        ("v2", ["cpu", "memory"], 2, True, "ok", "kept by cgroup"),
+        ("v2", ["memory"], 2, False, "warning", "default_limits"),
+        ("v1", ["cpu"], 2, False, "warning", "no effect"),
+        ("v2", ["memory"], 2, True, "failed", "no effect"),
+        ("v2", ["memory"], None, True, "ok", "none is configured"),
+    ],
+)
+async def test_cpu_limits(
+    version: str, controllers: list[str], cpus: float | None, required: bool, status: str, said: str
+) -> None:
+    """A limit that cannot be kept is not accepted in silence."""
+    info = host_info(cgroupVersion=version, cgroupControllers=controllers)
+    agents = ExternalAgentConfig.model_validate({"default_limits": {"cpus": cpus}})
+    config = Config(external_agent=agents, podman=PodmanConfig(require_cgroup_limits=required))
+    finding = await engine.cpu_limits(subject(good_machine(), info=info, config=config))
     assert finding.status == status
     assert said in finding.detail
     assert (finding.fix is None) == (status == "ok")

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import aiohttp
@@ -70,7 +70,14 @@ async def test_a_run_talks_through_the_relay_and_its_counts_come_back(provider: 
             await status(inside)
         expected = Traffic(requests=1, refusals=1, bytes_up=5, bytes_down=18)
         assert await relay.stats() == {"run-1": expected}
+        before = await relay.totals()
         assert await relay.retire("run-1") == expected
+        after = await relay.totals()
+        assert before is not None
+        assert after is not None
+        counts = {"connections": 1, "failures": 0, "requests": 1, "refusals": 1, "bytes_up": 5, "bytes_down": 18}
+        assert asdict(before.gateway) | {"open": 0} == asdict(after.gateway) == {"open": 0, **counts}, "kept at the end"
+        assert set(asdict(after.egress).values()) == {0}
         assert await relay.retire("run-1") is None
         await contract.revoke("never-heard-of")
         assert await contract.granted() == set()

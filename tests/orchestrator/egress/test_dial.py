@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.config.hosts import Address
 from orchestrator.egress import dial
-from orchestrator.egress.dial import connect, in_turns
+from orchestrator.egress.dial import connect, in_turns, is_own
 from tests.orchestrator.egress.proxied import target
 
 
@@ -66,3 +66,17 @@ async def test_there_is_an_end_to_waiting(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(TimeoutError):
         await connect(addresses("192.0.2.1"), 443, seconds=0.05)
     assert stuck.begun == ["192.0.2.1"]
+
+
+def test_an_address_of_this_machine_is_known_as_such_without_a_connection() -> None:
+    assert is_own(ipaddress.ip_address("127.0.0.1"))
+    elsewhere = ipaddress.ip_address("192.0.2.1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((str(elsewhere), 9))  # sends nothing
+        except OSError:
+            pytest.skip("there is no network here but loopback")
+        ours = ipaddress.ip_address(sock.getsockname()[0])
+    assert is_own(ours)
+    assert not is_own(elsewhere)
+    assert not is_own(ipaddress.ip_address("2001:db8::1"))

@@ -75,8 +75,12 @@ async def test_a_run_gets_out_where_it_may_and_the_service_hears_of_the_rest(dir
         assert await contract.granted() == {"run-1"}
         reader, writer = await asyncio.open_unix_connection(str(grant.socket_path))
         writer.write(connect("good.example", server.port))
+        assert (await reader.readuntil(b"hello")).endswith(b"\r\n\r\nhello")
+        now = await contract.totals()
+        assert now is not None
+        assert (now.egress.open, now.egress.bytes_down) == (1, 5), "what is under way counts"
         writer.write_eof()
-        assert (await to_end(reader)).endswith(b"\r\n\r\nhello")
+        assert await to_end(reader) == b""
         writer.close()
         for _ in range(3):
             assert b"403" in await said(grant.socket_path, connect("evil.example", 443))
@@ -89,6 +93,11 @@ async def test_a_run_gets_out_where_it_may_and_the_service_hears_of_the_rest(dir
         ]
         assert not grant.socket_path.exists()
         assert await contract.granted() == set()
+        then = await contract.totals()
+        assert then is not None
+        assert (then.egress.open, then.egress.connections, then.egress.requests, then.egress.refusals) == (0, 4, 1, 3)
+        assert then.egress.bytes_down == 5
+    assert await relay.totals() is None, "no relay is started to be asked"
     log = (directory / "relay.log").read_text()
     assert "run run-1: egress to 2 host patterns" in log
     assert "'denials': 3" in log

@@ -154,3 +154,11 @@ def test_the_allow_list_is_shown_cut() -> None:
     assert Rules.of(["a.example"]).shown() == "a.example"
     assert Rules.of(["a.example", "b.example:22"]).shown() == "a.example and b.example:22"
     assert Rules.of([f"h{n}.example" for n in range(20)]).shown().endswith("h11.example and 8 more")
+
+
+def test_the_machines_own_address_needs_a_rule_that_names_it_however_public_it_is() -> None:
+    own = ipaddress.ip_address("192.0.2.7")
+    assert Rules.of(["*.example.org"]).address_refusal(own, 443) is None
+    refusal = Rules.of(["*.example.org"]).address_refusal(own, 443, own=True)
+    assert refusal == "its name leads to this machine's own address"
+    assert Rules.of(["192.0.2.7"]).address_refusal(own, 443, own=True) is None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.contract.egress import EgressReport
-from orchestrator.egress import visitor
+from orchestrator.egress import proxy, visitor
 from orchestrator.egress.proxy import Flow, RunProxy
 from orchestrator.egress.upstream import Limits
 from tests.fakes.resolver import ScriptedResolver
@@ -410,3 +410,15 @@ async def test_a_grant_whose_directory_is_gone_is_refused(directory: Path) -> No
     with pytest.raises(OSError, match="No such file"):
         await proxy.open()
     await proxy.aclose()
+
+
+async def test_a_name_that_leads_to_this_machine_leads_nowhere(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "is_own", lambda address: str(address) == "192.0.2.7")
+    resolver = ScriptedResolver(good_example=[["192.0.2.7"]])
+    async with proxy_with(directory, "good.example", resolver=resolver) as running:
+        answer = await running.said(connect("good.example", 443))
+    assert answer.startswith(
+        b"HTTP/1.1 403 podmentor: good.example:443 denied: its name leads to this machine's own address"
+    )

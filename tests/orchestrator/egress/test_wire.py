@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from orchestrator.egress.bodies import Chunked, Length, NoBody
 from orchestrator.egress.heads import MAX_FIELDS, WireError
 from orchestrator.egress.wire import MAX_HEAD, Connect, Head, HeadReader, Request
+from tests.orchestrator.hang import not_for_ever
 
 
 def read(data: bytes) -> Head | None:
@@ -257,3 +258,17 @@ def test_what_is_passed_on_is_read_back_as_the_same_one_request(
     assert not re.search(rb"[^\r]\n|\r[^\n]|\0", written)
     again = read(written.replace(b" /", b" http://api.example.com/", 1))
     assert again == head
+
+
+@pytest.mark.parametrize("start", [b"X:", b"X: a", b"X", b"Host:"])
+@pytest.mark.parametrize("middle", [b" ", b"\t", b" \t", b"a ", b":"])
+def test_no_line_takes_long_to_refuse(start: bytes, middle: bytes) -> None:
+    fill = middle * (15_000 // len(middle))
+    with not_for_ever(), pytest.raises(WireError):
+        read(b"GET http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\n" + start + fill + b"\0\r\n\r\n")
+
+
+def test_blanks_around_a_value_are_no_part_of_it() -> None:
+    head = read(get("X: \t a  b\t ", "Y:", "Z:   "))
+    assert isinstance(head, Request)
+    assert head.fields == (("X", "a  b"), ("Y", ""), ("Z", ""))

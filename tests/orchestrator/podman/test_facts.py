@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.contract.seccomp import DEFAULT_SECCOMP
 from orchestrator.errors import RuntimeUnavailableError
-from orchestrator.podman.facts import host_facts, seccomp_profile, version_tuple
+from orchestrator.podman.facts import enforcement, host_facts, seccomp_profile, version_tuple
 from orchestrator.podman.spec import HostFacts
 from tests.fakes.libpod import INFO
 
@@ -39,6 +39,19 @@ def test_rootful_podman_is_refused() -> None:
 )
 def test_nproc_is_per_namespace_since_5_14(kernel: str, counted: bool) -> None:
     assert facts(kernel=kernel).nproc_per_userns is counted
+
+
+@pytest.mark.parametrize(("kernel", "may"), [("5.18.0", False), ("5.19.0", True), ("6.1.0-18-amd64", True)])
+def test_ipc_limits_can_be_set_since_5_19(kernel: str, may: bool) -> None:
+    assert facts(kernel=kernel).ipc_sysctls is may
+
+
+def test_how_limits_are_kept() -> None:
+    assert enforcement(facts()) == {"memory_max_bytes": "cgroup", "pids_max": "cgroup", "cpus": "cgroup"}
+    older = facts(cgroupVersion="v1")
+    assert enforcement(older) == {"memory_max_bytes": "watchdog", "pids_max": "rlimit", "cpus": "none"}
+    oldest = facts(cgroupVersion="v1", kernel="5.10.0")
+    assert enforcement(oldest)["pids_max"] == "none"
 
 
 @pytest.mark.parametrize(

@@ -554,3 +554,18 @@ async def test_delete_tree_keeps_to_its_roots(runtime: PodmanRuntime, tmp_path: 
     tree.mkdir(parents=True)
     await runtime.delete_tree(tree)
     assert not tree.exists()
+
+
+async def test_half_a_container_that_a_killed_podman_left_in_its_storage_is_removed(
+    libpod: FakeLibpod, runtime: PodmanRuntime
+) -> None:
+    """Nobody else's, and no whole container."""
+    rows = [
+        {"Id": "1" * 64, "Names": ["podmentor-s1"], "State": "storage"},
+        {"Id": "2" * 64, "Names": ["podmentor-s1-2"], "State": "running", "Labels": {"a": "b"}},
+        {"Id": "3" * 64, "Names": ["podmentor-s2"], "State": "storage"},
+    ]
+    libpod.script(*LIST, lambda r: Answer(200, rows if "external" in r.query else []))
+    libpod.script("DELETE", "/containers/podmentor-s1", Answer(200, []))
+    await runtime.remove_run("run-1", sandbox_id="s1")
+    assert [r.path for r in libpod.requests if r.method == "DELETE"] == ["/containers/podmentor-s1"]

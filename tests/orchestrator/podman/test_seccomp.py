@@ -8,6 +8,10 @@ from orchestrator.contract.seccomp import narrowed, source_of
 from orchestrator.podman.seccomp import write_profile
 
 ALLOW = "SCMP_ACT_ALLOW"
+CLONE = {
+    "NEWNS": 0x20000, "NEWCGROUP": 0x02000000, "NEWUTS": 0x04000000, "NEWIPC": 0x08000000, "NEWUSER": 0x10000000,
+    "NEWPID": 0x20000000, "NEWNET": 0x40000000,
+}  # fmt: skip
 PROFILE: dict[str, Any] = {
     "defaultAction": "SCMP_ACT_ERRNO",
     "defaultErrnoRet": 38,
@@ -48,6 +52,30 @@ def test_everything_else_stays_as_it_was() -> None:
     assert ours["syscalls"][:2] == [
         {"names": ["bind", "socketpair"], "action": ALLOW, "args": []}, {"names": ["other"], "action": ALLOW},
     ]  # fmt: skip
+
+
+def test_no_namespaces_mounts_and_keys_are_to_be_had() -> None:
+    names = ["clone", "clone3", "unshare", "setns", "mount", "umount2", "fsopen", "keyctl", "add_key", "fork"]
+    rule = {"names": names, "action": ALLOW, "args": []}
+    admin = {"names": ["setns"], "action": ALLOW, "includes": {"caps": ["CAP_SYS_ADMIN"]}}
+    ours = narrowed({**PROFILE, "syscalls": [rule, admin]})
+    assert ours["syscalls"][0] == {**rule, "names": ["fork"]}
+    left = [rule for rule in ours["syscalls"][1:] if rule["names"] != ["socket"]]
+    assert [(rule["names"], rule["action"]) for rule in left] == [(["clone"], ALLOW), (["clone"], ALLOW)]
+    for rule, index in zip(left, (0, 1), strict=True):
+        (argument,) = rule["args"]
+        assert (argument["index"], argument["op"]) == (index, "SCMP_CMP_MASKED_EQ")
+        for flag, value in CLONE.items():
+            assert value & argument["value"], flag
+        assert argument["valueTwo"] == 0
+        assert 0x003D0F00 & argument["value"] == 0, "what threads are made with"
+    assert left[0]["excludes"] == left[1]["includes"] == {"arches": ["s390", "s390x"]}
+
+
+def test_clone3_is_said_not_to_be_there_so_that_clone_is_used() -> None:
+    older = {key: value for key, value in PROFILE.items() if key != "defaultErrnoRet"}
+    assert narrowed(older)["syscalls"][-1] == {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}
+    assert "clone3" not in str(narrowed(PROFILE))
 
 
 def test_the_profile_is_written_in_place_of_an_older_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -314,3 +315,61 @@ async def test_a_socket_of_somebody_else_is_not_trusted(
     monkeypatch.setattr("orchestrator.podman.service.os.geteuid", lambda: 4_000_000)
     libpod.script("GET", "/_ping", Answer(200, "OK"))
     assert not await make()._answers(libpod.socket)
+
+
+async def test_a_service_that_hangs_is_killed_and_replaced(
+    make: MakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped, it takes connections and answers none, and takes no TERM."""
+    monkeypatch.setattr(service_module, "PING_SECONDS", 0.2)
+    service = make()
+    await service.ensure()
+    hung = listener(service)
+    os.kill(hung, signal.SIGSTOP)
+    assert await service.hangs(tmp_path / "run" / "podman.sock")
+    service.suspect()
+    monkeypatch.setattr(service_module, "PING_SECONDS", 10.0)
+    await service.ensure()
+    assert not alive(hung)
+    assert listener(service) != hung
+    assert starts(tmp_path) == 2
+
+
+async def test_a_users_service_that_hangs_is_replaced_by_one_of_ours(
+    libpod: FakeLibpod, make: MakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "PING_SECONDS", 1.0)
+    release = threading.Event()
+    service = make(user_socket=libpod.socket)
+    assert await service.ensure() == libpod.socket
+    libpod.script("GET", "/_ping", Answer(200, wait=release))
+    service.suspect()
+    assert await service.ensure() == tmp_path / "run" / "podman.sock"
+    release.set()
+
+
+async def test_all_who_wait_share_one_failure(
+    libpod: FakeLibpod, make: MakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that hangs costs its time limit once, not once for each call that waits."""
+    monkeypatch.setattr(service_module, "PING_SECONDS", 0.2)
+    release = threading.Event()
+    libpod.script("GET", "/_ping", Answer(200, wait=release))
+    service = make(configured=libpod.socket)
+    results = await asyncio.gather(*(service.ensure() for _ in range(6)), return_exceptions=True)
+    assert [type(result) for result in results] == [RuntimeUnavailableError] * 6
+    assert len(libpod.seen("GET", "/_ping")) == 1
+    release.set()
+    libpod.script("GET", "/_ping", Answer(200, "OK"))
+    assert await service.ensure() == libpod.socket
+
+
+async def test_a_caller_who_gives_up_does_not_cut_a_start_in_half(make: MakeService, tmp_path: Path) -> None:
+    service = make()
+    impatient = asyncio.ensure_future(service.ensure())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    await service.ensure()
+    assert starts(tmp_path) == 1

@@ -202,6 +202,12 @@ def test_processes_are_limited_per_user_namespace_where_the_kernel_counts_so() -
     assert [limit["type"] for limit in payload()["r_limits"]] == ["core"]
 
 
+@pytest.mark.parametrize(("ours", "files"), [(20_000, 10_000), (1024, 512), (1 << 20, 65_536)])
+def test_a_container_may_open_half_as_many_files_as_we(ours: int, files: int) -> None:
+    limit = {"type": "nofile", "soft": files, "hard": files}
+    assert limit in payload(host=HostFacts(open_files=ours))["r_limits"]
+
+
 def test_no_core_dumps() -> None:
     assert {"type": "core", "soft": 0, "hard": 0} in payload()["r_limits"]
 
@@ -306,3 +312,8 @@ def test_a_person_at_a_terminal_gets_one_and_is_not_logged() -> None:
     assert made["log_configuration"] == {"driver": "none"}
     differing = {key for key in made if made[key] != usual[key]}
     assert differing == {"terminal", "stdin", "log_configuration"}
+
+
+def test_shared_memory_without_a_process_goes_where_the_kernel_lets_us_say_so() -> None:
+    assert payload(host=HostFacts(ipc_sysctls=True))["sysctl"] == {"kernel.shm_rmid_forced": "1"}
+    assert payload(host=HostFacts(ipc_sysctls=False))["sysctl"] == {}

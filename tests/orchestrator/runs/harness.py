@@ -13,6 +13,7 @@ from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.runs import RunRecord, RunRequest
 from orchestrator.credentials.homes import Homes
 from orchestrator.events import EventRecord
+from orchestrator.runs.census import Census
 from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Journal
@@ -21,11 +22,15 @@ from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor
+from orchestrator.runs.trails import Trails
+from orchestrator.runs.watching import Watcher
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.audit import FakeAudit
 from tests.fakes.credentials import FakeCredentials
+from tests.fakes.metrics import FakeMetrics
 from tests.fakes.relay import FakeRelay
 from tests.fakes.runtime import Box, FakeRuntime
+from tests.fakes.traces import FakeTraces
 from tests.fakes.workspaces import FakeWorkspaces
 
 USER = "alice"
@@ -46,6 +51,8 @@ class World:
         """Instead of ``credentials``."""
         self.adapter = EchoAdapter()
         self.audit = FakeAudit()
+        self.metrics = FakeMetrics()
+        self.traces = FakeTraces()
 
     @asynccontextmanager
     async def service(self, *, drain: bool = False) -> AsyncIterator[Service]:
@@ -57,17 +64,19 @@ class World:
             watcher = await stack.enter_async_context(LogWatcher())
             processes = ProcessTable()
             stack.push_async_callback(processes.aclose)
+            trails = Trails(self.traces)
+            journal = Journal(database, Watcher(self.metrics, trails).appended)
             deps = Deps(
                 config=self.config, paths=self.paths, instance="i", adapters={"echo": self.adapter},
-                store=Store(database), journal=Journal(database), watcher=watcher, processes=processes, runtime=self.runtime,
+                store=Store(database), journal=journal, watcher=watcher, processes=processes, runtime=self.runtime,
                 relay=self.relay, workspaces=FakeWorkspaces(self.paths), audit=self.audit,
                 credentials=self.chain or self.credentials,
-                homes=Homes(self.paths.plugin_storage),
+                homes=Homes(self.paths.plugin_storage), metrics=self.metrics, trails=trails,
             )  # fmt: skip
             supervisor = Supervisor(deps)
             await supervisor.start()
             try:
-                yield Service(self, deps, supervisor)
+                yield Service(self, deps, supervisor, Census(database, supervisor, self.relay, self.metrics))
             finally:
                 await asyncio.wait_for(supervisor.stop(drain=drain), 30)
                 deps.journal.close()
@@ -76,7 +85,8 @@ class World:
 class Service:
     """One life of the service."""
 
-    def __init__(self, world: World, deps: Deps, supervisor: Supervisor) -> None:
+    def __init__(self, world: World, deps: Deps, supervisor: Supervisor, census: Census) -> None:
+        self.census = census
         self.world = world
         self.deps = deps
         self.supervisor = supervisor

@@ -146,8 +146,8 @@ async def table() -> AsyncIterator[ProcessTable]:
 def watch(directory: Path, monkeypatch: pytest.MonkeyPatch) -> LimitsWatch:
     monkeypatch.setattr(CgroupMemory, "of", lambda pid: CgroupMemory(directory))
     record: Any = Record()
-    decoder: Any = None
-    return LimitsWatch(record, decoder)
+    unasked: Any = None
+    return LimitsWatch(record, unasked, disk=unasked, tell=unasked)
 
 
 async def test_a_killed_tool_ends_the_run_though_the_agent_lives(
@@ -162,7 +162,9 @@ async def test_a_killed_tool_ends_the_run_though_the_agent_lives(
         await asyncio.wait({measuring})
     assert watch.verdict is not None
     assert watch.verdict.reason == "memory_exceeded"
-    assert watch.verdict.details == {"limit_bytes": LIMIT, "used_bytes": LIMIT, "enforcement": "cgroup"}
+    assert watch.verdict.details == {
+        "limit": "memory_max_bytes", "limit_bytes": LIMIT, "used_bytes": LIMIT, "enforcement": "cgroup",
+    }  # fmt: skip
     assert not watch.polite
 
 
@@ -182,8 +184,8 @@ async def test_without_a_memory_controller_the_cgroup_is_not_asked(
 @pytest.mark.parametrize(
     ("kills", "used", "code", "said"),
     [
-        (1, LIMIT, 137, "more than the 67108864 bytes"),
-        (0, LIMIT, 137, "more than the 67108864 bytes"),  # the count was lost with the cgroup
+        (1, LIMIT, 137, "wanted more memory than their limit of 64 MiB"),
+        (0, LIMIT, 137, "wanted more memory than their limit of 64 MiB"),  # the count was lost with the cgroup
         (1, MIB, 137, "memory on the machine"),
         (0, MIB, 137, None),  # somebody else's SIGKILL
         (0, LIMIT, 0, None),

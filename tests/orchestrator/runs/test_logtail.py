@@ -80,3 +80,24 @@ async def test_a_kernel_without_watches_left_is_no_obstacle(tmp_path: Path, monk
         path.write_bytes(b"seen all the same")
         assert await asyncio.wait_for(pending, 10) == b"seen all the same"
         watcher.release(tail)
+
+
+async def test_a_kernel_without_descriptors_left_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents in containers use up the same allowance as the service does."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    path = tmp_path / "log"
+    path.write_bytes(b"")
+    monkeypatch.setattr("orchestrator.runs.logtail.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("orchestrator.runs.logtail.Inotify", refuse)
+    async with LogWatcher() as watcher:
+        tail = watcher.tail(path)
+        pending = asyncio.ensure_future(anext(tail.chunks()))
+        await asyncio.sleep(0)
+        path.write_bytes(b"seen all the same")
+        assert await asyncio.wait_for(pending, 10) == b"seen all the same"
+        watcher.release(tail)

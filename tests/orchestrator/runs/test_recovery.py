@@ -102,8 +102,12 @@ async def test_a_run_that_was_being_started_is_started_again(world: World) -> No
     async with world.service() as service:
         run = await service.submit()
         await service.until(run.run_id, "status", phase="starting")
+        async with asyncio.timeout(10):
+            while (made := (await service.runs.get(run.run_id, user_id=USER)).sandbox_id) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
     world.runtime.hold_create = None
     async with world.service() as service:
+        assert made in world.runtime.asked_for, "Podman may have been killed while it made it"
         answer(await service.box())
         assert (await service.finished(run.run_id)).outcome == "completed"
         assert shape(await service.events(run.run_id)) == WHOLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.events import Error
 from orchestrator.runs import launch
 from orchestrator.runs.accounts import Accounts
+from orchestrator.runs.disk_guard import DiskGuard
 from orchestrator.runs.egress_door import EgressDoor
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.runtime import Box
@@ -69,7 +71,7 @@ def accounts_of(service: Service) -> Accounts:
         raise AssertionError
 
     return Accounts(config=service.world.config, adapters=service.deps.adapters, homes=service.deps.homes,
-                    runs=service.runs, prober=nobody)  # fmt: skip
+                    runs=service.runs, prober=nobody, audit=service.world.audit)  # fmt: skip
 
 
 async def failed(service: Service, run: RunRecord) -> dict[str, Any]:
@@ -271,7 +273,13 @@ async def test_a_lease_lives_through_a_crash_with_its_run_and_ends_with_it(world
         assert await service.deps.homes.leases() == {first.run_id: KEY}
         assert (await service.runs.get(second.run_id, user_id=USER)).state == "queued"
         assert len(world.runtime.created) == 1
+        async with asyncio.timeout(10):
+            while len(world.relay.history) < 2:  # noqa: ASYNC110 -- opened again beside the rest
+                await asyncio.sleep(0)
         (home / FILE).write_text('{"tok')  # the CLI is killed in the middle of writing
+        async with asyncio.timeout(10):
+            while first.run_id not in world.relay.grants:  # noqa: ASYNC110  # a task beside the run's grants again
+                await asyncio.sleep(0)
         box.exit(137)
         await service.finished(first.run_id)
         assert [(grant.run_id, grant.api_key) for grant in world.relay.history] == [(first.run_id, None)] * 2
@@ -363,8 +371,9 @@ async def test_a_run_never_uses_an_account_that_it_did_not_wait_for(world: World
         run = await service.submit()
         box = await service.box()
         stored = await service.deps.store.run(run.run_id)
+        door, disk = EgressDoor(run.run_id, service.deps), DiskGuard(stored, service.deps)
         with pytest.raises(ConflictError, match="while this run was starting"):
-            await launch.launch(stored, service.deps, None, EgressDoor(run.run_id, service.deps))
+            await launch.launch(stored, service.deps, None, door, disk)
         answer(box)
         await service.finished(run.run_id)
 

@@ -163,7 +163,7 @@ async def test_a_missing_image_and_a_failing_podman_end_the_run_with_the_reason(
 
 @pytest.mark.parametrize("ignores_int", [False, True])
 async def test_cancel_while_it_runs(world: World, ignores_int: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.runs.driver.INTERRUPT_SECONDS", 0.05)
+    monkeypatch.setattr("orchestrator.runs.ending.INTERRUPT_SECONDS", 0.05)
     async with world.service() as service:
         run = await service.submit()
         box = await service.box()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError, NotFoundError, StorageError
 from orchestrator.workspace import snapshot
 from orchestrator.workspace.tree import is_whiteout
 from tests.orchestrator.workspace.overlay import Overlay
@@ -123,6 +123,41 @@ async def test_unchanged_files_are_not_read_again(tmp_path: Path, monkeypatch: p
     (overlay.upper / "more").write_text("too much")
     with pytest.raises(Exception, match="no snapshot"):
         await overlay.ended("4" * 32)
+
+
+async def test_files_without_number_do_not_keep_a_run_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overlay = await two_runs(tmp_path)
+    monkeypatch.setattr(snapshot, "MAX_SECONDS", -1.0)
+    await overlay.ended(THREE)  # nothing new is to be copied
+    (overlay.upper / "more").write_text("new")
+    with pytest.raises(Exception, match="no snapshot"):
+        await overlay.ended("4" * 32)
+
+
+async def test_many_new_files_are_flushed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overlay = await two_runs(tmp_path)
+    for number in range(300):
+        (overlay.upper / f"file{number}").write_text(str(number))
+    flushed: list[int] = []
+    at_once: list[int] = []
+    monkeypatch.setattr("os.fsync", flushed.append)
+    monkeypatch.setattr(snapshot, "sync_file_system", at_once.append)
+    await overlay.ended(THREE)
+    assert len(at_once) == 1
+    assert len(flushed) < 30
+    await overlay.ended("4" * 32)
+    assert len(at_once) == 1  # nothing new
+
+
+async def test_a_damaged_content_is_told_and_nothing_is_exchanged(tmp_path: Path) -> None:
+    overlay = await two_runs(tmp_path)
+    for blob in (overlay.base / "snapshots" / "blobs").iterdir():
+        blob.write_bytes(b"")
+    with pytest.raises(StorageError, match="damaged"):
+        await overlay.rollback(ONE)
+    assert (overlay.upper / "new").read_bytes() == b"2\n"
 
 
 async def test_old_snapshots_go_with_their_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from orchestrator.audit import AuditLog
+from orchestrator.contract.audit import ENVELOPE
 from orchestrator.errors import StorageError
+from tests.fakes.metrics import FakeMetrics
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -29,7 +31,7 @@ async def test_one_line_of_json_per_event(tmp_path: Path) -> None:
     assert lines(tmp_path / "audit.log") == [
         {"ts": "2030-01-01T00:00:00.000Z", "event": "key.set", "actor": "user:alice", "user_id": "alice",
          "backend": "codex"},
-        {"ts": "2030-01-01T00:00:00.000Z", "event": "credential.used", "user_id": "a\nb\u2028c", "link": None},
+        {"ts": "2030-01-01T00:00:00.000Z", "event": "credential.used", "actor": "service", "user_id": "a\nb\u2028c", "link": None},
     ]  # fmt: skip
 
 
@@ -92,6 +94,29 @@ async def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
 async def test_a_directory_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written"):
         await AuditLog(tmp_path / "gone" / "audit.log").record("x")
+
+
+async def test_what_has_happened_already_goes_to_the_services_log_when_it_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = FakeMetrics()
+    log = AuditLog(tmp_path / "audit.log", metrics=metrics)
+    await log.note("run.ended", user_id="alice", outcome="completed")
+    assert lines(tmp_path / "audit.log")[0]["event"] == "run.ended"
+    (tmp_path / "audit.log").unlink()
+    (tmp_path / "audit.log").mkdir()
+    await log.note("run.ended", user_id="bob", outcome="failed")
+    with pytest.raises(StorageError):
+        await log.record("run.started")
+    [told] = caplog.records
+    assert "cannot be written" in told.message
+    assert '"event":"run.ended","actor":"service","user_id":"bob","outcome":"failed"' in told.message
+    assert metrics.values == {"audit_lines_total": 1, "audit_failures_total": 2}
+
+
+async def test_the_envelope_comes_first_in_its_order(tmp_path: Path) -> None:
+    await AuditLog(tmp_path / "audit.log").record("x", host="h", backend="b", run_id="r", user_id="u", actor="a")
+    assert list(lines(tmp_path / "audit.log")[0]) == ["ts", *ENVELOPE[1:], "host"]
 
 
 if __name__ == "__main__":

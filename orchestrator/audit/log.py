@@ -9,13 +9,18 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from orchestrator.contract.audit import ENVELOPE, SERVICE, Fact
+from orchestrator.contract.metrics import AUDIT_FAILURES, AUDIT_LINES, NO_METRICS, Metrics
 from orchestrator.errors import StorageError
+
+log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 16 * 1024**2
 KEPT: Final = 8
@@ -30,17 +35,44 @@ class AuditLog:
     """Implements ``orchestrator.contract.audit.Audit``.  Nothing is held open between two events."""
 
     def __init__(
-        self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT, now: Callable[[], str] = _now
+        self,
+        path: Path,
+        *,
+        max_bytes: int = MAX_BYTES,
+        kept: int = KEPT,
+        now: Callable[[], str] = _now,
+        metrics: Metrics = NO_METRICS,
     ) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._kept = kept
         self._now = now
+        self._metrics = metrics
 
-    async def record(self, event: str, **facts: str | int | bool | None) -> None:
-        """Write one event."""
-        line = json.dumps({"ts": self._now(), "event": event, **facts}, separators=(",", ":")).encode() + b"\n"
-        await asyncio.to_thread(self._append, line)
+    async def record(self, event: str, **facts: Fact) -> None:
+        """Write one event.  Raises StorageError."""
+        await self._write(self._line(event, facts))
+
+    async def note(self, event: str, **facts: Fact) -> None:
+        """Write one event, or else put it into the service's log."""
+        line = self._line(event, facts)
+        try:
+            await self._write(line)
+        except StorageError as error:
+            log.error("%s; the line that is missing there: %s", error.message, line)  # noqa: TRY400
+
+    def _line(self, event: str, facts: Mapping[str, Fact]) -> str:
+        known = {"ts": self._now(), "event": event, "actor": SERVICE, **facts}
+        first = {name: known.pop(name) for name in ENVELOPE if name in known}
+        return json.dumps({**first, **known}, separators=(",", ":"))
+
+    async def _write(self, line: str) -> None:
+        try:
+            await asyncio.to_thread(self._append, line.encode() + b"\n")
+        except StorageError:
+            self._metrics.add(AUDIT_FAILURES)
+            raise
+        self._metrics.add(AUDIT_LINES)
 
     def _append(self, line: bytes) -> None:
         try:
