@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from images.catalogue import RECIPES, Catalogue, load_catalogue
-from images.lock import build_lock
+from images.lock import build_lock, lock_path
 from images.overrides import Overrides
 from images.plan import (
     Artifact,
@@ -53,7 +53,7 @@ class PodmanImageBuilder:
         recipes: Path = RECIPES,
         extra_recipes: Mapping[str, Path] | None = None,
     ) -> None:
-        self._lock_file = state_dir / "images.lock"
+        self._lock_file = lock_path(state_dir)
         self._work = state_dir.absolute() / "images"
         self._base = base
         self._ca_bundle = ca_bundle
@@ -110,14 +110,14 @@ class PodmanImageBuilder:
         candidates = await asyncio.to_thread(self._candidate_tags)
         listed = [
             ListedImage(
-                ref=await ref_of(image),
+                ref=ref,
                 current=image.is_current,
                 up_to_date=not wanted.isdisjoint(image.tags),
                 candidate=not candidates.isdisjoint(image.tags),
                 upgraded=self._overrides.holds(image.name),
             )
             for image in await stored_images()
-            if image.is_backend
+            if image.is_backend and (ref := await _ref_if_there(image)) is not None
         ]
         newest_first = sorted(listed, key=lambda image: image.ref.created, reverse=True)
         return sorted(newest_first, key=lambda image: (image.ref.backend, not image.current))
@@ -177,7 +177,7 @@ class PodmanImageBuilder:
         async with build_lock(self._lock_file, timeout=LOCK_SECONDS, on_wait=waiting):
             if self._work.exists():  # a build of this state directory was killed
                 await self._sweep(keep=set())
-            # Builds of other state directories, if any, go on meanwhile: theirs is not ours to remove.
+            # What podmentor did not begin itself, say by hand, is not ours to remove.
             others = set(await leftover_containers())
             try:
                 yield
@@ -242,6 +242,16 @@ def _is_current(artifact: Artifact, present: Mapping[str, StoredImage]) -> bool:
 async def ref_of(image: StoredImage) -> ImageRef:
     """In the contract's words."""
     return image.ref(await real_size(image.image_id))
+
+
+async def _ref_if_there(image: StoredImage) -> ImageRef | None:
+    """None when somebody has removed it since it was listed."""
+    try:
+        return await ref_of(image)
+    except ImageBuildError:
+        if any(other.image_id == image.image_id for other in await stored_images()):
+            raise
+        return None
 
 
 def _work_dir(parent: Path) -> str:

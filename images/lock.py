@@ -1,4 +1,4 @@
-"""One build at a time per state directory."""
+"""One build at a time in the store of a user's Podman, whatever the state directories are."""
 
 import asyncio
 import fcntl
@@ -10,6 +10,16 @@ from pathlib import Path
 from orchestrator.errors import ImageBuildError
 
 _POLL_SECONDS = 0.25
+
+
+def lock_path(state_dir: Path) -> Path:
+    """One for all that a user's Podman holds; where there is no place for that, one for the state directory.
+
+    Whoever is stopped in a build, or prunes, removes the working containers that are there: they must not be those of a
+    build that goes on, in another state directory or checkout.
+    """
+    shared = Path(f"/run/user/{os.geteuid()}")
+    return (shared if os.access(shared, os.W_OK) else state_dir) / "podmentor-images.lock"
 
 
 @asynccontextmanager
@@ -40,7 +50,7 @@ def _open(path: Path) -> int:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ImageBuildError(f"the state directory cannot be used: {path}: {error.strerror}") from error
+        raise ImageBuildError(f"the lock cannot be used: {path}: {error.strerror}") from error
 
 
 def _try(descriptor: int) -> bool:

@@ -26,8 +26,9 @@ WALL_CLOCK: Final = 150.0
 """Seconds of a run; a CLI that is still retrying then is one that does not give up in bounded time."""
 RUN_SECONDS: Final = 240.0
 """For a run that does not even heed its wall clock."""
-HELD_SECONDS: Final = 5.0
-"""How long events may take to come out of a CLI while the provider holds the answer."""
+HELD_SECONDS: Final = 20.0
+"""How long events may take to come out of a CLI while the provider holds the answer; a busy machine is not the CLI's
+fault, and one that streams lets nobody wait."""
 PROCESS_SECONDS: Final = 60.0
 TIMEOUT_SECONDS: Final = 6.0
 """The wall clock of the run that is to exceed it."""

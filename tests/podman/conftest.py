@@ -5,13 +5,47 @@ from __future__ import annotations
 import functools
 import json
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.podman.live import REAL_KEY, LiveService, live_service
+from tests.podman import session
+from tests.podman.live import REAL_KEY, STARTED, LiveService, live_service
+
+SHOWN = 20_000
+"""Characters of a service's log that are shown of a test that failed."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_session(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What killed sessions have left is removed; what this one makes is known as its own."""
+    files = tmp_path_factory.getbasetemp()
+    session.begin(files.parent if session.IS_WORKER else files)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests marked ``alone`` have the machine to themselves.  First of all: the wait is not part of a test's time."""
+    with session.beside_others(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a test that failed, the log of its services is shown."""
+    report = yield
+    if report.failed:
+        for service in STARTED:
+            if service.output.exists():
+                said = service.output.read_text(errors="replace")[-SHOWN:]
+                report.sections.append((f"service log ({service.state}, {call.when})", said))
+    if call.when == "teardown":
+        STARTED.clear()
+    return report
 
 
 @functools.cache

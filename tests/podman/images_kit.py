@@ -2,6 +2,8 @@
 
 import subprocess
 
+from tests.podman import session
+
 IMAGE = "localhost/podmentor/claude-code:current"
 
 
@@ -11,6 +13,7 @@ def container(*rest: str, network: str = "none") -> list[str]:
         "podman",
         "run",
         "--rm",
+        f"--label={session.LABEL}={session.SESSION}",
         "--init",
         "--pull=never",
         f"--network={network}",

@@ -16,10 +16,14 @@ from typing import Any, Self
 import aiohttp
 import yaml
 
+from tests.podman import session
+
 REAL_KEY = f"sk-real-{secrets.token_hex(16)}"
 """The key that must never be seen inside a container, an event, a log or a journal."""
 PROJECT = Path(__file__).resolve().parents[2]
 START_SECONDS = 300  # an emulated machine is slow
+STARTED: list[LiveService] = []
+"""The services of the test that runs now; what they said is shown when it fails."""
 
 
 class LiveService:
@@ -28,7 +32,7 @@ class LiveService:
     def __init__(self, root: Path, base_url: str, *, backend_name: str = "claude-code", **config: Any) -> None:
         self.backend_name = backend_name
         self.state = root / "state"
-        self.runtime = Path(os.environ["XDG_RUNTIME_DIR"]) / f"pmt-{secrets.token_hex(4)}"
+        self.runtime = session.runtime_dir()
         self.config = root / "podmentor.yaml"
         backend = {"api_key": REAL_KEY, "base_url": base_url, **config.pop("backend", {})}
         self.config.write_text(
@@ -54,6 +58,8 @@ class LiveService:
 
     async def start(self) -> Self:
         """Start the process and wait until it answers."""
+        if self not in STARTED:
+            STARTED.append(self)
         with self.output.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "orchestrator", "--config", str(self.config), "serve",
@@ -102,6 +108,20 @@ class LiveService:
         code = await asyncio.wait_for(self._process.wait(), 60)
         await self._close_session()
         return code
+
+    async def close(self) -> None:
+        """End it with all that it has: also the runs that it would leave to the next service."""
+        if self._process is not None and self._process.returncode is None:
+            await self.terminate()
+        await self._close_session()
+        if processes_with(f"k8s-file:{self.state}/"):  # a container's monitor
+            label = f"label=podmentor.instance={(self.state / 'instance').read_text().strip()}"
+            if left := (await podman("ps", "--all", "--quiet", f"--filter={label}")).split():
+                await podman("rm", "--force", "--time=0", *left)
+            for relay in processes_with(f"{self.runtime}/relay"):  # it waited for the next service
+                os.kill(relay, signal.SIGKILL)
+        # overlayfs leaves directories that only the user namespace's root can remove
+        await podman("unshare", "rm", "-rf", "--", str(self.state), str(self.runtime))
 
     async def _close_session(self) -> None:
         if self._session is not None:
@@ -158,15 +178,11 @@ class LiveService:
 async def live_service(root: Path, base_url: str, **config: Any) -> AsyncIterator[LiveService]:
     """A started service that is ended at the end, with what it left behind checked by the caller."""
     service = LiveService(root, base_url, **config)
-    await service.start()
     try:
+        await service.start()
         yield service
     finally:
-        if service._process is not None and service._process.returncode is None:
-            await service.terminate()
-        await service._close_session()
-        # overlayfs leaves directories that only the user namespace's root can remove
-        await podman("unshare", "rm", "-rf", "--", str(service.state), str(service.runtime))
+        await service.close()
 
 
 async def eventually(holds: Callable[[], bool], *, seconds: float = 30) -> None:
@@ -177,7 +193,7 @@ async def eventually(holds: Callable[[], bool], *, seconds: float = 30) -> None:
 
 
 def processes_with(text: str) -> list[int]:
-    """Pids whose command line or environment has ``text``, ours left out."""
+    """Pids whose command line has ``text``, ours left out."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -199,3 +215,10 @@ async def podman(*argv: str) -> str:
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err.decode()
     return out.decode()
+
+
+async def assert_nothing_left(service: LiveService, run_id: str) -> None:
+    """Neither a container nor a directory nor a process of this run."""
+    assert run_id not in await podman("ps", "-a", "--format", "{{.Labels}}")
+    assert not (service.runtime / run_id).exists()
+    assert processes_with(run_id) == []

@@ -18,8 +18,7 @@ from orchestrator.config.models import Config, Paths
 from orchestrator.doctor import examine
 from orchestrator.scripted import ScriptedProvider
 from tests.podman import test_runtime
-from tests.podman.live import LiveService, live_service
-from tests.podman.test_claude_code import assert_nothing_left
+from tests.podman.live import LiveService, assert_nothing_left, live_service
 from tests.podman.test_doctor import paths as paths  # noqa: PLC0414 -- fixtures
 from tests.podman.test_runtime import MakeRuntime, MakeSpec, finish, inside, output
 from tests.podman.test_runtime import image_name as image_name  # noqa: PLC0414

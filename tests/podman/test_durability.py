@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.podman.live import LiveService, eventually, live_service, podman, processes_with
+from tests.podman.live import LiveService, assert_nothing_left, eventually, live_service, podman, processes_with
 from tests.podman.soak.eyes import Eyes
-from tests.podman.test_claude_code import assert_nothing_left
 
 pytestmark = pytest.mark.podman
 

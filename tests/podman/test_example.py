@@ -13,22 +13,27 @@ import pytest
 
 from tests.examples.conftest import installed as installed  # noqa: PLC0414  # fixtures
 from tests.examples.conftest import target as target  # noqa: PLC0414
+from tests.podman import session
 from tests.podman.live import PROJECT, LiveService
 
-pytestmark = pytest.mark.podman
+pytestmark = [pytest.mark.podman, pytest.mark.timeout(400)]
 BACKENDS = {"example": {"api_key": "unused"}}
 
 
 @pytest.fixture
 def known(target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every Python that is started finds the package; its image is removed at the end."""
+    """Every Python that is started finds the package; its image is removed at the end.
+
+    The package is known by one name only: sessions of other checkouts wait for their turn.
+    """
     path = os.pathsep.join([str(target), str(PROJECT), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path.rstrip(os.pathsep))
-    yield
-    listing = ["podman", "images", "--quiet", "--no-trunc", "--filter=label=podmentor.image=example"]
-    ids = subprocess.run(listing, check=True, capture_output=True, text=True, cwd="/").stdout.split()
-    if ids:
-        subprocess.run(["podman", "rmi", "--force", *set(ids)], check=False, capture_output=True, cwd="/")
+    with session.turn("example"):
+        yield
+        listing = ["podman", "images", "--quiet", "--no-trunc", "--filter=label=podmentor.image=example"]
+        ids = subprocess.run(listing, check=True, capture_output=True, text=True, cwd="/").stdout.split()
+        if ids:
+            subprocess.run(["podman", "rmi", "--force", *set(ids)], check=False, capture_output=True, cwd="/")
 
 
 async def test_a_backend_from_outside_runs(tmp_path: Path, known: None) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,15 +10,20 @@ import pytest
 
 import images.build
 from images.build import PodmanImageBuilder
+from images.lock import build_lock
 from images.store import StoredImage, leftover_containers, stale
 from images.trust import extra_certificates
 from orchestrator.contract.images import BuildProgress
 from orchestrator.errors import ImageBuildError
+from tests.podman import session
 from tests.podman.images_kit import IMAGE, container, run_to_end
 
-pytestmark = [pytest.mark.podman, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.podman,
+    pytest.mark.timeout(1800),
+]  # builds take turns, also with those of other checkouts
 
-NAME = "podmentor-selftest"
+NAME = session.image_name()
 CURRENT = f"localhost/podmentor/{NAME}:current"
 
 
@@ -57,6 +63,17 @@ def builder(tmp_path: Path, recipe: Path) -> PodmanImageBuilder:
 
 def image_id(tag: str) -> str:
     return podman("image", "inspect", "--format={{.Id}}", tag, check=False).strip()
+
+
+async def leftovers(builder: PodmanImageBuilder) -> set[str]:
+    """The working containers that are there while nobody builds."""
+    async with build_lock(builder._lock_file, timeout=1500, on_wait=lambda: None):
+        return set(await leftover_containers())
+
+
+def ours_alone(stored: list[StoredImage], wanted: set[str]) -> list[StoredImage]:
+    """What a prune may take: the user's own stay."""
+    return [image for image in stale(stored, wanted) if image.name == NAME]
 
 
 def shape(events: list[BuildProgress]) -> list[tuple[str, str]]:
@@ -101,11 +118,8 @@ async def test_a_changed_recipe_makes_a_new_image_and_the_old_one_can_be_pruned(
         (old.tag, False, False),
     ]
 
-    def ours_alone(stored: list[StoredImage], wanted: set[str]) -> list[StoredImage]:
-        return [image for image in stale(stored, wanted) if image.name == NAME]  # the user's own stay
-
     monkeypatch.setattr(images.build, "stale", ours_alone)
-    holder = podman("create", old.image_id, "true").strip()
+    holder = podman("create", f"--label={session.LABEL}={session.SESSION}", old.image_id, "true").strip()
     assert await builder.prune(lambda _: None) == []
     podman("rm", holder)
     assert [removed.name for removed in await builder.prune(lambda _: None)] == [old.tag]
@@ -128,13 +142,14 @@ async def test_no_cache_makes_the_same_tag_anew(builder: PodmanImageBuilder, mon
 async def test_a_failing_build_tells_what_the_tool_said_and_leaves_nothing(
     builder: PodmanImageBuilder, recipe: Path, tmp_path: Path
 ) -> None:
+    before = await leftovers(builder)
     write(recipe, "RUN seq 100 && echo this is why >&2 && exit 9")
     with pytest.raises(ImageBuildError, match="podman build failed") as caught:
         await builder.build([NAME], progress=lambda _: None)
     assert caught.value.details["step"] == NAME
     assert "this is why" in caught.value.details["lines"]
     assert len(caught.value.details["lines"]) == 20
-    assert await leftover_containers() == []
+    assert await leftovers(builder) <= before
     assert not (tmp_path / "state" / "images").exists()
     assert not image_id(CURRENT)
 
@@ -155,7 +170,9 @@ async def test_a_cancelled_build_leaves_no_process_no_container_and_no_tag(
     builder: PodmanImageBuilder, recipe: Path, tmp_path: Path
 ) -> None:
     [good] = await builder.build([NAME], progress=lambda _: None)
-    write(recipe, "RUN echo now && sleep 86399")
+    before = await leftovers(builder)
+    sleep = f"sleep {86400 + os.getpid()}"
+    write(recipe, f"RUN echo now && {sleep}")
     started = asyncio.Event()
 
     def progress(event: BuildProgress) -> None:
@@ -165,20 +182,22 @@ async def test_a_cancelled_build_leaves_no_process_no_container_and_no_tag(
     work = asyncio.create_task(builder.build([NAME], progress=progress))
     async with asyncio.timeout(120):
         await started.wait()
-        assert running("sleep 86399")
+        assert running(sleep)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-    assert running("sleep 86399") == []
+    assert running(sleep) == []
     assert running(f"--tag={builder.wanted([NAME])[NAME]}") == []
-    assert await leftover_containers() == []
+    assert await leftovers(builder) <= before
     assert not (tmp_path / "state" / "images").exists()
     assert not image_id(builder.wanted([NAME])[NAME])
     assert image_id(CURRENT) == good.image_id
 
 
-async def test_two_builds_at_once_take_turns(builder: PodmanImageBuilder, tmp_path: Path, recipe: Path) -> None:
-    other = PodmanImageBuilder(state_dir=tmp_path / "state", extra_recipes={recipe.name: recipe})
+async def test_two_builds_at_once_take_turns_whatever_their_state_directories(
+    builder: PodmanImageBuilder, tmp_path: Path, recipe: Path
+) -> None:
+    other = PodmanImageBuilder(state_dir=tmp_path / "another", extra_recipes={recipe.name: recipe})
     events: list[BuildProgress] = []
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.build([NAME], progress=events.append)) for one in (builder, other)]

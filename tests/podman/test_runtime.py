@@ -21,6 +21,7 @@ from orchestrator.errors import ImageMissingError, SandboxGoneError
 from orchestrator.podman.inits import search
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.runs.limits.memory import ProcessTable, namespace_of
+from tests.podman import session
 
 pytestmark = pytest.mark.podman
 
@@ -79,7 +80,7 @@ def instance() -> str:
 
 @pytest.fixture
 async def make_runtime(instance: str, tmp_path: Path) -> AsyncIterator[MakeRuntime]:
-    runtime_dir = Path(os.environ["XDG_RUNTIME_DIR"]) / f"pmt-{secrets.token_hex(4)}"
+    runtime_dir = session.runtime_dir()
     made: list[PodmanRuntime] = []
 
     def make() -> PodmanRuntime:

@@ -111,7 +111,8 @@ async def test_a_login_at_the_terminal_primes_the_home_and_runs_use_it(
     assert await service.call("POST", SUBSCRIPTION + "/finished") == {
         "installed": True, "authenticated": True, "error": None,
     }  # fmt: skip
-    assert "aside-" not in await podman("ps", "-a", "--format", "{{.Labels}}")
+    instance = (service.state / "instance").read_text().strip()
+    assert await podman("ps", "-a", f"--filter=label=podmentor.instance={instance}", "--format", "{{.ID}}") == ""
     assert list(service.runtime.glob("aside-*")) == []
 
     run = await service.submit("Please greet me.")

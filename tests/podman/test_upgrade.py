@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
+import images.build
 from images.npm import Npm
 from images.upgrade import PodmanImageUpgrader
 from orchestrator.contract.images import BuildProgress
 from orchestrator.errors import InvalidRequestError
+from tests.podman import session
 from tests.podman.images_kit import run_to_end
-from tests.podman.test_images import CURRENT, NAME, image_id
+from tests.podman.test_images import CURRENT, NAME, image_id, ours_alone
 from tests.podman.test_images import recipe as recipe  # noqa: PLC0414  # a fixture
 
-pytestmark = pytest.mark.podman
+pytestmark = [
+    pytest.mark.podman,
+    pytest.mark.timeout(1800),
+]  # builds take turns, also with those of other checkouts
 
 
 class Registry:
@@ -52,6 +57,7 @@ def upgrader(tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> P
             return method(npm, *rest)
 
         monkeypatch.setattr(Npm, name, call)
+    monkeypatch.setattr(images.build, "stale", ours_alone)
     return PodmanImageUpgrader(state_dir=tmp_path / "state", extra_recipes={NAME: recipe})
 
 
@@ -105,7 +111,8 @@ async def test_a_candidate_that_is_discarded_leaves_nothing(upgrader: PodmanImag
 async def test_what_runs_keeps_its_image(upgrader: PodmanImageUpgrader) -> None:
     await upgrader.build([NAME], progress=quiet)
     before = image_id(CURRENT)
-    argv = ["podman", "run", "--detach", "--rm", "--network=none", "--runtime=runc", before, "sleep", "60"]
+    label = f"--label={session.LABEL}={session.SESSION}"
+    argv = ["podman", "run", "--detach", "--rm", label, "--network=none", "--runtime=runc", before, "sleep", "60"]
     started = run_to_end(argv)
     assert started.returncode == 0, started.stderr
     container = started.stdout.strip()
