@@ -155,7 +155,9 @@ async def test_whoever_takes_too_much_memory_the_run_is_ended(hog_service: LiveS
 async def test_the_real_cli(tmp_path: Path, provider: ScriptedProvider, repo: Path) -> None:
     async with live_service(tmp_path, provider.base_url, backend=PATIENT) as service:
         # All of it once: a tool call, a file in the overlay, the answer; limits in force that nothing met.
-        query = "scenario: dump\nRUN: cd /sys/fs/cgroup; cat memory.max pids.max cpu.max; echo made > /workspace/made.txt"
+        query = (
+            "scenario: dump\nRUN: cd /sys/fs/cgroup; cat memory.max pids.max cpu.max; echo made > /workspace/made.txt"
+        )
         run = await service.submit(query, repo=str(repo), limits={"cpus": 2})
         record = await service.finished(run["run_id"], seconds=SECONDS)
         assert record["outcome"] == "completed", record["error"]
