@@ -13,6 +13,8 @@ from tests.podman import session as own
 IMAGES = ("tests/podman/test_images.py", "tests/podman/test_upgrade.py", "tests/podman/test_example.py")
 """Builds of images take turns: in one process, where none waits for another."""
 
+ONE_SERVICE = ("tests/podman/test_hostile_resources.py",)
+
 
 def together(nodeid: str) -> str:
     """What has the same answer runs in one process, one after the other: tests that share what is dear to make."""
@@ -21,7 +23,7 @@ def together(nodeid: str) -> str:
         return "images"
     if module == "tests/podman/test_backends.py":
         return f"{module}[{nodeid.rpartition('[')[2]}"  # the backend
-    return nodeid if module.startswith("tests/podman/") else module
+    return nodeid if module.startswith("tests/podman/") and module not in ONE_SERVICE else module
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]

@@ -28,6 +28,8 @@ def own_session(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Tests marked ``alone`` have the machine to themselves.  First of all: the wait is not part of a test's time."""
+    if item.get_closest_marker("podman") is None:  # pytest asks here for every test, wherever it is
+        return (yield)
     with session.beside_others(alone=item.get_closest_marker("alone") is not None):
         return (yield)
 

@@ -13,7 +13,7 @@ from orchestrator.scripted import ScriptedProvider
 from tests.podman.hostile import Watched, script, watched
 from tests.podman.live import LiveService, eventually, live_service
 
-pytestmark = pytest.mark.podman
+pytestmark = [pytest.mark.podman, pytest.mark.alone]  # the neighbours whose turn it is are the test's own
 
 
 @dataclass

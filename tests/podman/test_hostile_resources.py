@@ -154,6 +154,7 @@ async def test_memory_that_was_let_go_of_cannot_be_hidden(attack: Attack) -> Non
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 async def test_a_fork_bomb_fails_inside_and_leaves_the_machine_usable(attack: Attack) -> None:
     record = await attack.run(
         """
