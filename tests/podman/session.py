@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -124,8 +123,6 @@ def remove_left_by(session: str, files: Path) -> None:
         places.append(files.parent)
     if places:
         _podman("unshare", "rm", "-rf", "--", *map(str, places))
-    for place in places:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def _processes(session: str, files: Path) -> list[int]:
