@@ -224,10 +224,13 @@ class LimitsWatch:
         return Error(reason="memory_exceeded", message=message, details=details)
 
     def _used(self) -> int:
-        """The most memory that was seen in use, in bytes, by either measure."""
-        return max(
-            0 if self._meter is None else self._meter.peak_bytes, 0 if self._kernel is None else self._kernel.peak_bytes
-        )
+        """The most memory that was seen in use, in bytes: the kernel's own count where there is one.
+
+        The other measure may be higher: it has pages of files that were charged to whoever had read them first.
+        """
+        if self._kernel is not None and self._kernel.peak_bytes:
+            return self._kernel.peak_bytes
+        return 0 if self._meter is None else self._meter.peak_bytes
 
     def usage(self) -> dict[str, Any]:
         """What was measured: bytes, seconds, processes."""
