@@ -41,8 +41,8 @@ from orchestrator.runs.census import Census
 from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Journal
+from orchestrator.runs.limits.memory import ProcessTable
 from orchestrator.runs.logtail import LogWatcher
-from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.service import Runs
 from orchestrator.runs.store import Store
 from orchestrator.runs.supervisor import Supervisor

@@ -18,7 +18,7 @@ from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.runs.aside import Aside
-from orchestrator.runs.space import refuse_full
+from orchestrator.runs.limits.space import refuse_full
 
 __all__ = ["Aside", "instance_id", "make_directories", "owned", "podman_runtime"]
 

@@ -6,9 +6,14 @@ import os
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.podman import session as own
+
+# How long an example takes tells of the machine's load; and the checkout may not be writable.
+settings.register_profile("podmentor", deadline=None, database=None)
+settings.load_profile("podmentor")
 
 IMAGES = ("tests/podman/test_images.py", "tests/podman/test_upgrade.py", "tests/podman/test_example.py")
 """Builds of images take turns: in one process, where none waits for another."""

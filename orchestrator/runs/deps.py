@@ -16,8 +16,8 @@ from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.workspace import Workspaces
 from orchestrator.runs.journal import Journal
+from orchestrator.runs.limits.memory import ProcessTable
 from orchestrator.runs.logtail import LogWatcher
-from orchestrator.runs.memory import ProcessTable
 from orchestrator.runs.store import Store
 from orchestrator.runs.trails import Trails
 

@@ -20,17 +20,17 @@ from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSand
 from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxError, SandboxGoneError, StorageError
 from orchestrator.events import Completed, Error, Status, TerminalEvent
 from orchestrator.runs import launch as launching
-from orchestrator.runs import space
 from orchestrator.runs.advice import advised
 from orchestrator.runs.clock import now
 from orchestrator.runs.closing import closing_columns
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
-from orchestrator.runs.disk_guard import DiskGuard
 from orchestrator.runs.egress_door import EgressDoor
 from orchestrator.runs.ending import TEARDOWN_SECONDS, end_sandbox, kill, tear_down
 from orchestrator.runs.journal import Entry, to_json
-from orchestrator.runs.limits_watch import LimitsWatch
+from orchestrator.runs.limits import space
+from orchestrator.runs.limits.disk_guard import DiskGuard
+from orchestrator.runs.limits.watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
 from orchestrator.runs.state import advance

@@ -25,11 +25,11 @@ from orchestrator.contract.types import Credentials, ResourceLimits
 from orchestrator.errors import ConflictError
 from orchestrator.runs.clock import GRACE_SECONDS, seconds_since
 from orchestrator.runs.deps import Deps
-from orchestrator.runs.disk_guard import DiskGuard
 from orchestrator.runs.egress import apply_egress_policy, settle_egress
 from orchestrator.runs.egress_door import EgressDoor
 from orchestrator.runs.journal import to_json
-from orchestrator.runs.limits import enforcement_of
+from orchestrator.runs.limits.disk_guard import DiskGuard
+from orchestrator.runs.limits.resolve import enforcement_of
 from orchestrator.runs.recap import RECAP_RUNS, with_recap
 from orchestrator.runs.store import StoredRun
 from orchestrator.runs.ways import route_of

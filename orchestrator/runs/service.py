@@ -34,7 +34,7 @@ from orchestrator.runs.deps import Deps
 from orchestrator.runs.egress import added_rule, resolve_egress
 from orchestrator.runs.journal import Entry
 from orchestrator.runs.launch import env_of
-from orchestrator.runs.limits import check_kept, resolve_limits
+from orchestrator.runs.limits.resolve import check_kept, resolve_limits
 from orchestrator.runs.reviews import Reviewing
 from orchestrator.runs.store import NewRun, StoredRun
 from orchestrator.runs.supervisor import Supervisor

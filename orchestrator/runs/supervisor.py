@@ -18,9 +18,9 @@ from orchestrator.runs.egress_door import note_report
 from orchestrator.runs.ending import Sweeper
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.launch import has_output
+from orchestrator.runs.limits.space import Space, failure
 from orchestrator.runs.line import Claim, ClaimKind, Line, Waiting
 from orchestrator.runs.rows import StoredRun
-from orchestrator.runs.space import Space, failure
 from orchestrator.runs.state import advance
 from orchestrator.runs.watching import note_end
 from orchestrator.tasks import TaskOwner

@@ -18,8 +18,7 @@ from orchestrator.config.models import Config, Paths
 from orchestrator.doctor import examine
 from orchestrator.scripted import ScriptedProvider
 from tests.podman import test_runtime
-from tests.podman.live import LiveService, live_service
-from tests.podman.test_claude_code import assert_nothing_left
+from tests.podman.live import LiveService, assert_nothing_left, live_service
 from tests.podman.test_doctor import paths as paths  # noqa: PLC0414 -- fixtures
 from tests.podman.test_runtime import MakeRuntime, MakeSpec, finish, inside, output
 from tests.podman.test_runtime import image_name as image_name  # noqa: PLC0414
@@ -155,12 +154,15 @@ async def test_whoever_takes_too_much_memory_the_run_is_ended(hog_service: LiveS
 async def test_the_real_cli(tmp_path: Path, provider: ScriptedProvider, repo: Path) -> None:
     async with live_service(tmp_path, provider.base_url, backend=PATIENT) as service:
         # All of it once: a tool call, a file in the overlay, the answer; limits in force that nothing met.
-        query = "scenario: dump\nRUN: cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/pids.max; echo made > made.txt"
-        run = await service.submit(query, repo=str(repo))
+        query = (
+            "scenario: dump\nRUN: cd /sys/fs/cgroup; cat memory.max pids.max cpu.max; echo made > /workspace/made.txt"
+        )
+        run = await service.submit(query, repo=str(repo), limits={"cpus": 2})
         record = await service.finished(run["run_id"], seconds=SECONDS)
         assert record["outcome"] == "completed", record["error"]
-        assert re.findall(r"\d+", record["final_text"]) == [str(2048 * MIB), "512"]
-        assert record["memory_enforcement"] == "cgroup"
+        memory, pids, quota, period = map(int, re.findall(r"\d+", record["final_text"]))
+        assert (memory, pids, quota / period) == (2048 * MIB, 512, 2)
+        assert {record["enforcement"][name] for name in ("memory_max_bytes", "pids_max", "cpus")} == {"cgroup"}
         assert record["usage"]["peak_memory_bytes"] > 50_000_000
         changes = (await service.call("GET", f"/v1/subagents/{run['subagent_id']}/changes"))["changes"]
         assert [change["path"] for change in changes] == ["made.txt"]

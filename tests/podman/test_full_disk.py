@@ -27,8 +27,7 @@ import pytest
 
 from orchestrator.contract.sandbox import LABEL_RUN
 from orchestrator.scripted import ScriptedProvider
-from tests.podman.live import LiveService, live_service
-from tests.podman.test_claude_code import assert_nothing_left
+from tests.podman.live import LiveService, assert_nothing_left, live_service
 from tests.podman.test_durability import FAKE_CLI, RESULT
 
 PLACE = os.environ.get("PODMENTOR_SMALL_DISK", "")

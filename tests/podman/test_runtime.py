@@ -20,7 +20,7 @@ from orchestrator.contract.sandbox import SandboxExit, SandboxSpec, StartedSandb
 from orchestrator.errors import ImageMissingError, SandboxGoneError
 from orchestrator.podman.inits import search
 from orchestrator.podman.runtime import PodmanRuntime
-from orchestrator.runs.memory import ProcessTable, namespace_of
+from orchestrator.runs.limits.memory import ProcessTable, namespace_of
 from tests.podman import session
 
 pytestmark = pytest.mark.podman

@@ -14,8 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.scripted import ScriptedProvider
 from tests.fakes.otlp import collector
-from tests.podman.live import PROJECT, LiveService, live_service
-from tests.podman.test_claude_code import assert_nothing_left
+from tests.podman.live import PROJECT, LiveService, assert_nothing_left, live_service
 
 pytestmark = pytest.mark.podman
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -218,3 +218,8 @@ def test_command_without_set_up_names_quickstart(checkout: Path, tmp_path: Path)
     )
     assert result.returncode == 1
     assert "scripts/quickstart" in result.stderr
+
+
+def test_packages_for_virtual_machines_are_wanted_only_by_who_asks() -> None:
+    assert "qemu" not in bash("wanted_packages").stdout
+    assert "qemu-system-x86=qemu-system-x86_64\n" in bash("wanted_packages", WITH_VM="1").stdout

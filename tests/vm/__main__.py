@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument(
         "--cache", type=Path, default=Path("/var/cache/podmentor-vm"), help="where disk images are kept"
     )
-    parser.add_argument("--timeout", type=float, default=2400, metavar="S", help="end a guest after so many seconds")
+    parser.add_argument("--timeout", type=float, default=3600, metavar="S", help="end a guest after so many seconds")
     parser.add_argument("--memory", default="3G", help="memory of a guest")
     parser.add_argument("--shell", action="store_true", help="a root shell in the guest in place of the tests")
     parser.add_argument("--user", required=True, help="whose container images are used")

@@ -105,6 +105,7 @@ async def test_tail_follows_over_a_rotation_until_ctrl_c(filled: Path, form: lis
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "orchestrator", "--state", str(filled), "audit", "tail", "-f", "-n", "1", *form,
         stdout=asyncio.subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background have it ignored
     )  # fmt: skip
     assert process.stdout is not None
     log = AuditLog(filled / "audit.log", max_bytes=400)

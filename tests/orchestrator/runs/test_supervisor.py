@@ -14,7 +14,7 @@ from orchestrator.contract.adapter import Resumed, StreamParser
 from orchestrator.contract.runs import LimitsRequest
 from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError, StorageError
 from orchestrator.events import AgentEvent
-from orchestrator.runs import limits_watch
+from orchestrator.runs.limits import watch
 from tests.fakes.adapter import EchoAdapter, EchoParser
 from tests.fakes.credentials import FakeCredentials
 from tests.orchestrator.runs.harness import USER, Service, World, answer, shape
@@ -240,7 +240,7 @@ async def test_a_cli_that_prints_nothing_meets_the_start_deadline(tmp_path: Path
 async def test_a_cli_that_answers_and_does_not_exit_has_completed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits_watch, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "LINGER_SECONDS", 0.1)
     async with world.service() as service:
         run = await service.submit()
         box = await service.box()

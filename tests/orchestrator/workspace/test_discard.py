@@ -109,9 +109,12 @@ def test_discarding_some_paths_leaves_the_others(trees: tuple[Tree, Tree], seed:
         listed = asyncio.run(overlay.changes())
         pairs = {frozenset((c.path, c.old_path)) for c in listed if c.old_path is not None}
         names = {path.decode("utf-8", "surrogateescape") for path in some}
-        for pair in pairs:  # either name of a renamed file means both
-            if any(covered(os.fsencode(name), names) for name in pair):
-                names |= pair
+        before = set[str]()
+        while names != before:  # either name of a renamed file means both, and a directory's what is in it
+            before = set(names)
+            for pair in pairs:
+                if any(covered(os.fsencode(name), names) for name in pair):
+                    names |= pair
         try:
             asyncio.run(overlay.discard(*names))
         except ConflictError:

@@ -61,7 +61,9 @@ def main() -> int:
         "COLUMNS": "120",
     }
     report = SHARE / "junit.xml"
-    pytest = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={report}", *order["pytest"]]
+    files = Path.home() / "tests"  # /tmp may be in memory, which is no place for state
+    pytest = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={report}", f"--basetemp={files}"]
+    pytest += order["pytest"]
     code = subprocess.run(pytest, check=False, cwd=SOURCE, env=env).returncode
     totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), "0")
     if report.exists() and (suite := ET.parse(report).find("testsuite")) is not None:

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.runs import holdings
-from orchestrator.runs.holdings import OpenFiles, Walked
+from orchestrator.runs.limits import holdings
+from orchestrator.runs.limits.holdings import OpenFiles, Walked
 
 SECONDS: Final = 120.0
 """What one look may take."""

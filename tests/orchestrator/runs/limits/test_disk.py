@@ -9,9 +9,9 @@ import pytest
 
 from orchestrator.contract.runs import LimitsRequest
 from orchestrator.contract.sandbox import WorkspaceMount
-from orchestrator.runs import disk_guard
-from orchestrator.runs.disk import ROUTINE_SECONDS, DiskMeter, DiskPlaces, Inside
-from orchestrator.runs.holdings import ENTRY_BYTES
+from orchestrator.runs.limits import disk_guard
+from orchestrator.runs.limits.disk import ROUTINE_SECONDS, DiskMeter, DiskPlaces, Inside
+from orchestrator.runs.limits.holdings import ENTRY_BYTES
 from tests.orchestrator.runs.harness import Service, World, answer, shape
 
 KIB = 1024

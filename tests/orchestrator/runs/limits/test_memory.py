@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.runs.memory import MemoryMeter, ProcessTable, namespace_of, watch_memory
+from orchestrator.runs.limits.memory import MemoryMeter, ProcessTable, namespace_of, watch_memory
 from tests.fakes import allocator
 
 MIB = 1024 * 1024

@@ -12,9 +12,9 @@ import pytest
 
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.contract.types import ResourceLimits
-from orchestrator.runs.cgroup import CgroupMemory
-from orchestrator.runs.limits_watch import LimitsWatch
-from orchestrator.runs.memory import ProcessTable
+from orchestrator.runs.limits.cgroup import CgroupMemory
+from orchestrator.runs.limits.memory import MemoryMeter, ProcessTable
+from orchestrator.runs.limits.watch import LimitsWatch
 
 MIB = 1024 * 1024
 LIMIT = 64 * MIB
@@ -205,3 +205,17 @@ async def test_the_end_of_a_sandbox_is_understood_without_podmans_word(
         assert error.reason == "memory_exceeded"
         assert said in error.message
         assert error.details["used_bytes"] == used
+
+
+async def test_the_use_that_is_told_is_what_the_kernel_counted(
+    watch: LimitsWatch, sandbox: StartedSandbox, table: ProcessTable, directory: Path
+) -> None:
+    """The processes' own sizes have pages that are charged elsewhere: more than the limit that the kernel has kept."""
+    with await MemoryMeter.of(sandbox.init_pid, table) as meter:
+        meter.peak_bytes = 2 * LIMIT
+        watch._meter, watch._by_cgroup, watch._kernel = meter, True, CgroupMemory(directory)
+        write(directory, kills=1, used=LIMIT)
+        watch._kernel.read()
+        error = watch.out_of_memory(SandboxExit(exit_code=137))
+    assert error is not None
+    assert error.details["used_bytes"] == LIMIT

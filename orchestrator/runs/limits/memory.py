@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from orchestrator.runs.shared_memory import SharedMemory
+from orchestrator.runs.limits.shared_memory import SharedMemory
 
 PROC: Final = Path("/proc")
 _NS_GET_PARENT: Final = 0xB702

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.contract.sandbox import WORKSPACE_DIR, WorkspaceMount
-from orchestrator.runs.holdings import ENTRY_BYTES, OpenFiles, Walk, Walked, open_files
-from orchestrator.runs.insider import look_inside
+from orchestrator.runs.limits.holdings import ENTRY_BYTES, OpenFiles, Walk, Walked, open_files
+from orchestrator.runs.limits.insider import look_inside
 
 SUSPICION: Final = 10
 """A walk that the bound asks for begins no sooner than after so many times what the last one took."""

@@ -12,9 +12,9 @@ from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.sandbox import StartedSandbox, WorkspaceMount
 from orchestrator.errors import DiskExceededError, PodmentorError
 from orchestrator.runs.deps import Deps
-from orchestrator.runs.disk import DiskMeter, DiskPlaces, Inside
 from orchestrator.runs.journal import to_json
-from orchestrator.runs.limit_words import WARN_AT, measures, size_words
+from orchestrator.runs.limits.disk import DiskMeter, DiskPlaces, Inside
+from orchestrator.runs.limits.words import WARN_AT, measures, size_words
 from orchestrator.runs.store import StoredRun
 
 INTERVAL: Final = 0.5

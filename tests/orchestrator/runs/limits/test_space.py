@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import StorageError
-from orchestrator.runs import space
-from orchestrator.runs.space import Space, failure, refuse_full
+from orchestrator.runs.limits import space
+from orchestrator.runs.limits.space import Space, failure, refuse_full
 from tests.orchestrator.runs.harness import World, answer, shape
 from tests.orchestrator.runs.test_supervisor import assert_nothing_left
 
@@ -181,7 +181,7 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
     if probe.returncode != 0:
         pytest.skip("this machine does not let unprivileged users make namespaces")
     mounted = 'mount -t tmpfs -o size=6m none "$1" && exec "$0" -c "$2" "$1"'
-    project = Path(__file__).parents[3]
+    project = Path(__file__).parents[4]
     ran = subprocess.run(
         [unshare, "-Urm", "sh", "-c", mounted, sys.executable, str(tmp_path), IN_A_SMALL_PLACE],
         cwd=project, env={"PYTHONPATH": str(project)}, capture_output=True, timeout=120, check=False,

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.runs import holdings
-from orchestrator.runs.holdings import ENTRY_BYTES, Walk, counted, open_files
+from orchestrator.runs.limits import holdings
+from orchestrator.runs.limits.holdings import ENTRY_BYTES, Walk, counted, open_files
 
 NAMES = st.binary(min_size=1, max_size=12).filter(lambda name: not {0, 47} & set(name) and name not in {b".", b".."})
 TREES = st.recursive(

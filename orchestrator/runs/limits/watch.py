@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias
 from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.events import Error, ErrorReason, Status
-from orchestrator.runs.cgroup import NEAR, CgroupMemory
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.decode import LogDecoder
-from orchestrator.runs.disk_guard import DiskGuard
-from orchestrator.runs.limit_words import WARN_AT, exceeded, measures, size_words, warning
-from orchestrator.runs.memory import MemoryMeter, ProcessTable, watch_memory
+from orchestrator.runs.limits.cgroup import NEAR, CgroupMemory
+from orchestrator.runs.limits.disk_guard import DiskGuard
+from orchestrator.runs.limits.memory import MemoryMeter, ProcessTable, watch_memory
+from orchestrator.runs.limits.words import WARN_AT, exceeded, measures, size_words, warning
 from orchestrator.runs.pump import Pump
 from orchestrator.tasks import TaskOwner
 
@@ -224,10 +224,13 @@ class LimitsWatch:
         return Error(reason="memory_exceeded", message=message, details=details)
 
     def _used(self) -> int:
-        """The most memory that was seen in use, in bytes, by either measure."""
-        return max(
-            0 if self._meter is None else self._meter.peak_bytes, 0 if self._kernel is None else self._kernel.peak_bytes
-        )
+        """The most memory that was seen in use, in bytes: the kernel's own count where there is one.
+
+        The other measure may be higher: it has pages of files that were charged to whoever had read them first.
+        """
+        if self._kernel is not None and self._kernel.peak_bytes:
+            return self._kernel.peak_bytes
+        return 0 if self._meter is None else self._meter.peak_bytes
 
     def usage(self) -> dict[str, Any]:
         """What was measured: bytes, seconds, processes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.runs.shared_memory import SharedMemory
+from orchestrator.runs.limits.shared_memory import SharedMemory
 
 MIB = 1024 * 1024
 PID = 77
