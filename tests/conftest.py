@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -36,6 +37,12 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return together(nodeid)
+
+
+def pytest_configure() -> None:
+    """Whoever ends the tests, with Ctrl-C or otherwise, has them tidy up."""
+    if not own.IS_WORKER:
+        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 @pytest.hookimpl(optionalhook=True)
