@@ -42,7 +42,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_configure() -> None:
     """Whoever ends the tests, with Ctrl-C or otherwise, has them tidy up."""
     if not own.IS_WORKER:
-        signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
