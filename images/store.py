@@ -1,6 +1,7 @@
 """What Podman's local store holds of ours, and what of it nobody needs any more."""
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ from images.plan import LABEL_PARENT, LABEL_PRIME
 from images.process import output
 from orchestrator.contract.sandbox import IMAGE_REPOSITORY, LABEL_CLI_VERSION, LABEL_IMAGE, LABEL_RECIPE, ImageRef
 from orchestrator.errors import ImageBuildError
+
+_SANDBOX = re.compile(r"podmentor-[0-9a-f]{32}(?:-\d+)?")
+"""What the runtime calls the containers of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +139,21 @@ async def leftover_containers() -> list[str]:
 
 
 def parse_leftovers(listing: bytes) -> list[str]:
-    """From the answer of ``podman ps --all --external --format=json``, in which builds have the state ``storage``."""
+    """From the answer of ``podman ps --all --external --format=json``, in which builds have the state ``storage``.
+
+    So have the containers of runs at the moment when Podman makes them: they are told by their names and left alone.
+    """
     try:
         rows: list[dict[str, Any]] = json.loads(listing or b"[]") or []
         return [
             str(row["Id"])
             for row in rows
             if LABEL_PRIME in (row.get("Labels") or {})
-            or (str(row.get("State")).lower() == "storage" and str(row.get("Image")).startswith(f"{IMAGE_REPOSITORY}/"))
+            or (
+                str(row.get("State")).lower() == "storage"
+                and str(row.get("Image")).startswith(f"{IMAGE_REPOSITORY}/")
+                and not any(_SANDBOX.fullmatch(str(name)) for name in row.get("Names") or [])
+            )
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ImageBuildError("podman ps gave an answer that cannot be understood") from error

@@ -105,9 +105,25 @@ def test_an_answer_that_is_no_listing_is_an_error(listing: bytes) -> None:
 
 def test_leftovers_are_our_builds_and_first_starts_alone() -> None:
     rows = [
-        {"Id": "build", "State": "storage", "Image": f"{HOUSE}/base:1", "Labels": None},
+        {
+            "Id": "build",
+            "State": "storage",
+            "Image": f"{HOUSE}/base:1",
+            "Labels": None,
+            "Names": ["base-working-container"],
+        },
+        {"Id": "nameless build", "State": "storage", "Image": f"{HOUSE}/base:1", "Labels": None},
+        # for a moment, while Podman makes it
+        {
+            "Id": "new",
+            "State": "storage",
+            "Image": f"{HOUSE}/agent:1",
+            "Labels": None,
+            "Names": [f"podmentor-{'0f' * 16}"],
+        },
+        {"Id": "newer", "State": "storage", "Image": f"{HOUSE}/agent:1", "Names": [f"podmentor-{'0f' * 16}-2"]},
         {"Id": "prime", "State": "created", "Image": f"{HOUSE}/agent:1", "Labels": {"podmentor.prime": "1"}},
         {"Id": "run", "State": "running", "Image": f"{HOUSE}/agent:1", "Labels": {"podmentor.run_id": "r"}},
         {"Id": "foreign build", "State": "storage", "Image": "docker.io/library/debian:trixie", "Labels": None},
     ]
-    assert parse_leftovers(json.dumps(rows).encode()) == ["build", "prime"]
+    assert parse_leftovers(json.dumps(rows).encode()) == ["build", "nameless build", "prime"]
