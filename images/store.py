@@ -12,8 +12,8 @@ from images.process import output
 from orchestrator.contract.sandbox import IMAGE_REPOSITORY, LABEL_CLI_VERSION, LABEL_IMAGE, LABEL_RECIPE, ImageRef
 from orchestrator.errors import ImageBuildError
 
-_SANDBOX = re.compile(r"podmentor-[0-9a-f]{32}(?:-\d+)?")
-"""What the runtime calls the containers of runs."""
+_WORKING = re.compile(r"(?:.*-)?working-container(?:-\d+)?")
+"""How ``podman build`` names its working containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ async def leftover_containers() -> list[str]:
 def parse_leftovers(listing: bytes) -> list[str]:
     """From the answer of ``podman ps --all --external --format=json``, in which builds have the state ``storage``.
 
-    So have the containers of runs at the moment when Podman makes them: they are told by their names and left alone.
+    So has any other container for the moment in which Podman makes it, so builds are told by their names.
     """
     try:
         rows: list[dict[str, Any]] = json.loads(listing or b"[]") or []
@@ -152,7 +152,7 @@ def parse_leftovers(listing: bytes) -> list[str]:
             or (
                 str(row.get("State")).lower() == "storage"
                 and str(row.get("Image")).startswith(f"{IMAGE_REPOSITORY}/")
-                and not any(_SANDBOX.fullmatch(str(name)) for name in row.get("Names") or [])
+                and any(_WORKING.fullmatch(str(name)) for name in row.get("Names") or [])
             )
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

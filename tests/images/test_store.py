@@ -112,7 +112,7 @@ def test_leftovers_are_our_builds_and_first_starts_alone() -> None:
             "Labels": None,
             "Names": ["base-working-container"],
         },
-        {"Id": "nameless build", "State": "storage", "Image": f"{HOUSE}/base:1", "Labels": None},
+        {"Id": "again", "State": "storage", "Image": f"{HOUSE}/base:1", "Names": ["base-working-container-1"]},
         # for a moment, while Podman makes it
         {
             "Id": "new",
@@ -121,9 +121,9 @@ def test_leftovers_are_our_builds_and_first_starts_alone() -> None:
             "Labels": None,
             "Names": [f"podmentor-{'0f' * 16}"],
         },
-        {"Id": "newer", "State": "storage", "Image": f"{HOUSE}/agent:1", "Names": [f"podmentor-{'0f' * 16}-2"]},
+        {"Id": "by hand", "State": "storage", "Image": f"{HOUSE}/agent:1", "Names": ["eager_hopper"]},
         {"Id": "prime", "State": "created", "Image": f"{HOUSE}/agent:1", "Labels": {"podmentor.prime": "1"}},
         {"Id": "run", "State": "running", "Image": f"{HOUSE}/agent:1", "Labels": {"podmentor.run_id": "r"}},
         {"Id": "foreign build", "State": "storage", "Image": "docker.io/library/debian:trixie", "Labels": None},
     ]
-    assert parse_leftovers(json.dumps(rows).encode()) == ["build", "nameless build", "prime"]
+    assert parse_leftovers(json.dumps(rows).encode()) == ["build", "again", "prime"]
