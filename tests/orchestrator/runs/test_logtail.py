@@ -65,35 +65,26 @@ async def test_a_deleted_file_can_be_released(tmp_path: Path) -> None:
         watcher.release(tail)
 
 
-async def test_a_kernel_without_watches_left_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "the limit on inotify watches was reached")
-
-    path = tmp_path / "log"
-    path.write_bytes(b"")
-    monkeypatch.setattr("orchestrator.runs.logtail.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr("asyncinotify.Inotify.add_watch", full)
-    async with LogWatcher() as watcher:
-        tail = watcher.tail(path)
-        pending = asyncio.ensure_future(anext(tail.chunks()))
-        await asyncio.sleep(0)
-        path.write_bytes(b"seen all the same")
-        assert await asyncio.wait_for(pending, 10) == b"seen all the same"
-        watcher.release(tail)
-
-
-async def test_a_kernel_without_descriptors_left_is_no_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("lacking", "why"),
+    [
+        ("asyncinotify.Inotify.add_watch", OSError(errno.ENOSPC, "the limit on inotify watches was reached")),
+        ("orchestrator.runs.logtail.Inotify", OSError(errno.EMFILE, "Too many open files")),
+    ],
+    ids=["watches", "descriptors"],
+)
+async def test_a_kernel_without_inotify_left_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str, why: OSError
 ) -> None:
     """Agents in containers use up the same allowance as the service does."""
 
     def refuse(*_: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
+        raise why
 
     path = tmp_path / "log"
     path.write_bytes(b"")
     monkeypatch.setattr("orchestrator.runs.logtail.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr("orchestrator.runs.logtail.Inotify", refuse)
+    monkeypatch.setattr(lacking, refuse)
     async with LogWatcher() as watcher:
         tail = watcher.tail(path)
         pending = asyncio.ensure_future(anext(tail.chunks()))
