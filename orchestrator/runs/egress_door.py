@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 from orchestrator.contract.audit import Fact
 from orchestrator.contract.egress import EgressGrant, EgressReport
 from orchestrator.errors import NotFoundError, PodmentorError
 from orchestrator.events import Status
-from orchestrator.runs.clock import GRACE_SECONDS, now, seconds_since
+from orchestrator.runs.clock import now, ways_out_end
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Entry
 from orchestrator.runs.watching import count_report
@@ -55,13 +54,12 @@ class EgressDoor:
         record = (await self._deps.store.run(self._id)).record
         if record.egress is None:
             return False
-        used = seconds_since(record.started_at) if record.started_at else 0.0
         await self._deps.relay.grant_egress(
             EgressGrant(
                 run_id=self._id,
                 socket_path=self._deps.paths.control_dir(self._id) / "egress.sock",
                 rules=record.egress,
-                expires_at=time.time() + record.limits.wall_clock_seconds - used + GRACE_SECONDS,
+                expires_at=ways_out_end(record.limits, record.started_at),
             )
         )
         return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import time
 import uuid
 from pathlib import Path
 
@@ -21,9 +20,9 @@ from orchestrator.contract.sandbox import (
     SandboxSpec,
     StartedSandbox,
 )
-from orchestrator.contract.types import Credentials, ResourceLimits
+from orchestrator.contract.types import Credentials
 from orchestrator.errors import ConflictError
-from orchestrator.runs.clock import GRACE_SECONDS, seconds_since
+from orchestrator.runs.clock import remaining, ways_out_end
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.egress import apply_egress_policy, settle_egress
 from orchestrator.runs.egress_door import EgressDoor
@@ -132,14 +131,9 @@ async def grant(run: StoredRun, deps: Deps, route: GatewayRoute, api_key: str | 
             token_sha256=token_sha256,
             route=route,
             api_key=api_key,
-            expires_at=time.time() + remaining(record.limits, record.started_at) + GRACE_SECONDS,
+            expires_at=ways_out_end(record.limits, record.started_at),
         )
     )
-
-
-def remaining(limits: ResourceLimits, started_at: str | None) -> float:
-    """Seconds of wall clock that a run has left."""
-    return limits.wall_clock_seconds - (seconds_since(started_at) if started_at else 0.0)
 
 
 async def prompt_of(run: StoredRun, adapter: BaseAdapter, deps: Deps) -> str:
