@@ -53,7 +53,6 @@ class OtlpTraces:
         export_seconds: float = EXPORT_SECONDS,
         flush_seconds: float = FLUSH_SECONDS,
     ) -> None:
-
         self._url = target.url
         self._metrics = metrics
         self._flush_seconds = flush_seconds
@@ -109,7 +108,6 @@ class OtlpTraces:
         return batch
 
     def _send(self, batch: list[RunTrace]) -> None:
-
         try:
             spans = [span for trace in batch for span in _spans(trace, self._resource)]
             good = self._exporter.export(spans) is SpanExportResult.SUCCESS
@@ -139,7 +137,6 @@ def _quiet() -> Iterator[None]:
 
 def _spans(trace: RunTrace, resource: Resource) -> Iterator[ReadableSpan]:
     """The run and its steps."""
-
     given = parse_traceparent(trace.traceparent)
     trace_id = int(trace.run_id, 16) if given is None else given.trace_id
     sampled = TraceFlags(TraceFlags.SAMPLED)

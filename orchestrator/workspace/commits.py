@@ -135,13 +135,7 @@ def _is_commit(private: Path, name: bytes) -> bool:
 
 def _agent_refs(above: int, own: Path | None) -> dict[bytes, bytes]:
     """Branches and HEAD in the agent's part of ``.git``; nothing here is followed but directories."""
-    refs = _packed(read_regular(above, b"packed-refs", _REFS_BYTES) or b"")
-    with suppress(OSError):
-        fd = os.open(b"refs", DIR_FLAGS, dir_fd=above)
-        try:
-            refs |= _loose_refs(fd, b"refs/", 0)
-        finally:
-            os.close(fd)
+    refs = _refs_in(above)
     head = read_regular(above, b"HEAD", 1000)
     if head is None and own is not None:
         with suppress(OSError):
@@ -154,16 +148,22 @@ def _agent_refs(above: int, own: Path | None) -> dict[bytes, bytes]:
     return {ref: commit for ref, commit in refs.items() if ref == b"HEAD" or ref.startswith(b"refs/heads/")}
 
 
+def _refs_in(git_dir: int) -> dict[bytes, bytes]:
+    """The refs of an opened ``.git``, loose ones before packed ones."""
+    refs = _packed(read_regular(git_dir, b"packed-refs", _REFS_BYTES) or b"")
+    with suppress(OSError):
+        fd = os.open(b"refs", DIR_FLAGS, dir_fd=git_dir)
+        try:
+            refs |= _loose_refs(fd, b"refs/", 0)
+        finally:
+            os.close(fd)
+    return refs
+
+
 def _own_refs(git_dir: Path) -> dict[bytes, bytes]:
     fd = os.open(git_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        refs = _packed(read_regular(fd, b"packed-refs", _REFS_BYTES) or b"")
-        with suppress(OSError):
-            inner = os.open(b"refs", DIR_FLAGS, dir_fd=fd)
-            try:
-                refs |= _loose_refs(inner, b"refs/", 0)
-            finally:
-                os.close(inner)
+        refs = _refs_in(fd)
         head = (read_regular(fd, b"HEAD", 1000) or b"").strip()
         return refs | ({b"HEAD": head} if _NAME.match(head) else {})
     finally:

@@ -49,6 +49,11 @@ class DiskPlaces:
             case "readonly":
                 return cls((home,))
 
+    @property
+    def all(self) -> tuple[Path, ...]:
+        """Every place, however it counts."""
+        return self.held if self.grown is None else (*self.held, self.grown)
+
 
 @dataclass(frozen=True, slots=True)
 class Inside:
@@ -167,8 +172,7 @@ class DiskMeter:
 
     def _devices(self, inside: Inside | None) -> list[int]:
         """Where deleted files count: the file systems of the places, and the overlay that shows them inside."""
-        paths = [*self._places.held, *([self._places.grown] if self._places.grown else [])]
-        names = [str(path) for path in paths]
+        names = [str(path) for path in self._places.all]
         if inside is not None:
             names.append(f"{self._proc}/{inside.init_pid}/root{WORKSPACE_DIR}")
         found = []
@@ -180,7 +184,7 @@ class DiskMeter:
     def _free_now(self) -> dict[int, tuple[int, int]]:
         """By device: free bytes and inodes."""
         found: dict[int, tuple[int, int]] = {}
-        for path in (*self._places.held, *([self._places.grown] if self._places.grown else [])):
+        for path in self._places.all:
             with suppress(OSError):
                 state = os.statvfs(path)
                 found[os.stat(path).st_dev] = (state.f_bfree * state.f_frsize, state.f_ffree)  # noqa: PTH116
