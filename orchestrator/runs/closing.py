@@ -1,15 +1,43 @@
-"""What is noted of a run with its last event.  Pure."""
+"""What a run ends with when it could not go on, and what is noted of it with its last event."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.contract.runs import RunState
-from orchestrator.events import Completed, Error, TerminalEvent
+from orchestrator.errors import PodmentorError, StorageError
+from orchestrator.events import Completed, Error, ErrorReason, TerminalEvent
 from orchestrator.runs.clock import now
 from orchestrator.runs.journal import clean, to_json
 from orchestrator.runs.state import advance, outcome_of
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REASONS: Final[dict[str, ErrorReason]] = {
+    "auth_required": "auth_required",
+    "secret_unreadable": "auth_required",
+    "vault_unavailable": "auth_required",
+    "image_missing": "image_missing",
+    "disk_exceeded": "disk_exceeded",
+}
+
+
+def failure(error: PodmentorError | OSError) -> Error:
+    """What a run ends with that could not be started or followed."""
+    if isinstance(error, PodmentorError):
+        reason = _REASONS.get(error.code, "sandbox_failed")
+        return Error(reason=reason, message=error.message, details={"code": error.code, **error.details})
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in _FULL:
+        return Error(
+            reason="disk_exceeded",
+            message=f"The disk is full{where}: make room (podmentor gc), then run it again.",
+            details={"code": StorageError.code},
+        )
+    return Error(
+        reason="sandbox_failed", message=f"{error.strerror or error}{where}", details={"code": StorageError.code}
+    )
 
 
 def closing_columns(

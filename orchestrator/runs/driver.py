@@ -22,14 +22,14 @@ from orchestrator.events import Completed, Error, Status, TerminalEvent
 from orchestrator.runs import launch as launching
 from orchestrator.runs.advice import advised
 from orchestrator.runs.clock import now
-from orchestrator.runs.closing import closing_columns
+from orchestrator.runs.closing import closing_columns, failure
 from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.egress_door import EgressDoor
 from orchestrator.runs.ending import TEARDOWN_SECONDS, end_sandbox, kill, tear_down
 from orchestrator.runs.journal import Entry, to_json
-from orchestrator.runs.limits import space
 from orchestrator.runs.limits.disk_guard import DiskGuard
+from orchestrator.runs.limits.space import Space
 from orchestrator.runs.limits.watch import LimitsWatch
 from orchestrator.runs.logtail import LogTail
 from orchestrator.runs.pump import Pump
@@ -66,7 +66,7 @@ class RunDriver:
             announced=run.record.state == "running", output_max_bytes=run.record.limits.output_max_bytes,
             on_progress=self._watch.progressed,
         )  # fmt: skip
-        self._space = space.Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
+        self._space = Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._container_id = run.container_id
         self._exit: SandboxExit | None = None
         self._granting: asyncio.Task[None] | None = None
@@ -98,7 +98,7 @@ class RunDriver:
                 await self._supervise(sandbox)
         except (PodmentorError, OSError) as error:
             log.warning("run %s: %s", self._id, error)
-            return space.failure(error)
+            return failure(error)
         except Exception:
             log.exception("run %s: a bug ended it", self._id)
             return INTERNAL

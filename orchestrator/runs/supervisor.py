@@ -12,16 +12,17 @@ from orchestrator.contract.sandbox import FoundSandbox
 from orchestrator.errors import PodmentorError, QueueFullError, ShuttingDownError, StorageError
 from orchestrator.events import Error, Status
 from orchestrator.runs.clock import now
+from orchestrator.runs.closing import failure
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
 from orchestrator.runs.egress_door import note_report
 from orchestrator.runs.ending import Sweeper
 from orchestrator.runs.journal import Entry, to_json
 from orchestrator.runs.launch import has_output
-from orchestrator.runs.limits.space import Space, failure
+from orchestrator.runs.limits.space import Space
 from orchestrator.runs.line import Claim, ClaimKind, Line, Waiting
 from orchestrator.runs.rows import StoredRun
-from orchestrator.runs.state import advance
+from orchestrator.runs.state import advance, outcome_of
 from orchestrator.runs.watching import note_end
 from orchestrator.tasks import TaskOwner
 
@@ -208,7 +209,6 @@ class Supervisor:
             unstored = error
         if self._line.leave(run_id):
             self._told.pop(run_id, None)
-            self._cancelled.discard(run_id)
             ending = self._tasks.spawn(self._end_waiting(run_id, CANCELLED), name=f"end {run_id[:8]}")
             await asyncio.wait({ending}, timeout=ENDING_SECONDS)  # a full disk may keep it
             self._tell_positions()
@@ -227,13 +227,14 @@ class Supervisor:
         self._tasks.spawn(self._end_waiting(run_id, error), name=f"end {run_id[:8]}")
 
     async def _end_waiting(self, run_id: str, error: Error) -> None:
+        self._cancelled.discard(run_id)
         await note_end(run_id, error, None, self._deps)
         await self._deps.journal.insist(
             run_id,
             [Entry(now(), "orchestrator", error)],
             {
                 "state": "finished",
-                "outcome": "cancelled" if error.reason == "cancelled" else "failed",
+                "outcome": outcome_of(error),
                 "error": to_json(error.data()),
                 "finished_at": now(),
             },

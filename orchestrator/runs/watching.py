@@ -25,14 +25,12 @@ from orchestrator.events import Error, TerminalEvent
 from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.journal import Appended
+from orchestrator.runs.limits.words import REASONS
 from orchestrator.runs.state import outcome_of
 from orchestrator.runs.trails import Trails
 
 log = logging.getLogger(__name__)
 
-LIMIT_REASONS: Final = frozenset(
-    {"timeout", "idle_timeout", "start_timeout", "memory_exceeded", "disk_exceeded", "output_exceeded"}
-)
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 
@@ -77,7 +75,7 @@ class Watcher:
         for kind in _TOKEN_KINDS:
             if tokens.get(kind):
                 add(m.TOKENS, tokens[kind], backend=what.backend, kind=kind)
-        if reason in LIMIT_REASONS:
+        if reason in REASONS:
             add(m.LIMITS, limit=reason)
         if self._trails.enabled:
             counts = {f"podmentor.tokens.{kind}": int(tokens[kind]) for kind in _TOKEN_KINDS if kind in tokens}
@@ -130,7 +128,7 @@ async def note_end(run_id: str, last: TerminalEvent, ended: SandboxExit | None, 
         return
     who: dict[str, Fact] = {"user_id": record.user_id, "run_id": run_id, "backend": record.backend}
     reason = last.reason if isinstance(last, Error) else None
-    if isinstance(last, Error) and reason in LIMIT_REASONS:
+    if isinstance(last, Error) and reason in REASONS:
         await deps.audit.note(
             "limit.hit", **who, limit=reason, allowed=_detail(last, "limit_"), used=_detail(last, "used_")
         )

@@ -6,14 +6,12 @@ conmon drops what it cannot write and the CLI does not notice, so a run must end
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.errors import PodmentorError, StorageError
-from orchestrator.events import Error, ErrorReason
+from orchestrator.errors import StorageError
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +21,6 @@ LAST_PART = 4
 """Runs are ended when less than this part of what is to be kept free is left."""
 _DROPPED_BELOW = 4 * 1024 * 1024
 """With less than this left, output may have been dropped before it was seen."""
-FULL = {errno.ENOSPC, errno.EDQUOT}
-
-
 START_BYTES = 1024 * 1024
 """What a service needs to begin: less and not even the database can be opened."""
 
@@ -91,29 +86,3 @@ class Space:
                     )
                     return
             await asyncio.sleep(LOOK_SECONDS)
-
-
-_REASONS: dict[str, ErrorReason] = {
-    "auth_required": "auth_required",
-    "secret_unreadable": "auth_required",
-    "vault_unavailable": "auth_required",
-    "image_missing": "image_missing",
-    "disk_exceeded": "disk_exceeded",
-}
-
-
-def failure(error: PodmentorError | OSError) -> Error:
-    """What a run ends with that could not be started or followed."""
-    if isinstance(error, PodmentorError):
-        reason = _REASONS.get(error.code, "sandbox_failed")
-        return Error(reason=reason, message=error.message, details={"code": error.code, **error.details})
-    where = f" ({error.filename})" if error.filename else ""
-    if error.errno in FULL:
-        return Error(
-            reason="disk_exceeded",
-            message=f"The disk is full{where}: make room (podmentor gc), then run it again.",
-            details={"code": StorageError.code},
-        )
-    return Error(
-        reason="sandbox_failed", message=f"{error.strerror or error}{where}", details={"code": StorageError.code}
-    )

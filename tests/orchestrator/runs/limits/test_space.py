@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import StorageError
+from orchestrator.runs.closing import failure
 from orchestrator.runs.limits import space
-from orchestrator.runs.limits.space import Space, failure, refuse_full
+from orchestrator.runs.limits.space import Space, refuse_full
 from tests.orchestrator.runs.harness import World, answer, shape
 from tests.orchestrator.runs.test_supervisor import assert_nothing_left
 
