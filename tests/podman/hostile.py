@@ -11,10 +11,10 @@ import contextlib
 import json
 import textwrap
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.orchestrator.egress.proxied import Target, target
 from tests.podman.live import LiveService
 
 PRELUDE = '''
@@ -80,46 +80,21 @@ def results(record: dict[str, Any]) -> dict[str, str]:
     return answer
 
 
-@dataclass
-class Watched:
-    """A server on loopback that keeps everything that it was sent."""
-
-    port: int = 0
-    connections: int = 0
-    received: list[bytes] = field(default_factory=list)
-
-
 @contextlib.asynccontextmanager
-async def watched() -> AsyncIterator[Watched]:
-    """It answers the first request with ``the watched server`` and goes on to listen."""
-    server = Watched()
-    tasks: set[asyncio.Task[None]] = set()
+async def watched() -> AsyncIterator[Target]:
+    """A server on loopback that keeps everything that it was sent.
 
-    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server.connections += 1
-        try:
-            server.received.append(await reader.readuntil(b"\r\n\r\n"))
+    It answers the first request with ``the watched server`` and goes on to listen.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            found.received.append(await reader.readuntil(b"\r\n\r\n"))
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\nthe watched server")
-            server.received.append(await reader.read(-1))
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+            found.received.append(await reader.read(-1))
 
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(one(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    listener = await asyncio.start_server(accept, "127.0.0.1", 0)
-    server.port = listener.sockets[0].getsockname()[1]
-    try:
-        yield server
-    finally:
-        listener.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with target(serve) as found:
+        yield found
 
 
 def audited(state: Path, event: str, run_id: str) -> list[dict[str, Any]]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.podman.hostile import Watched, audited, results, script, watched
+from tests.orchestrator.egress.proxied import Target
+from tests.podman.hostile import audited, results, script, watched
 from tests.podman.live import LiveService, live_service
 
 pytestmark = pytest.mark.podman
@@ -21,7 +22,7 @@ class Site:
     """A service whose runs may reach one server."""
 
     service: LiveService
-    server: Watched
+    server: Target
     hosts: Path
 
 

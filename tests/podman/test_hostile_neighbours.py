@@ -10,7 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.podman.hostile import Watched, script, watched
+from tests.orchestrator.egress.proxied import Target
+from tests.podman.hostile import script, watched
 from tests.podman.live import LiveService, eventually, live_service
 
 pytestmark = [pytest.mark.podman, pytest.mark.alone]  # the neighbours whose turn it is are the test's own
@@ -21,7 +22,7 @@ class Site:
     """A service, and a server by which an agent tells how far it is."""
 
     service: LiveService
-    allowed: Watched
+    allowed: Target
 
     async def told(self) -> dict[str, str]:
         """What the agent has told, once it has."""

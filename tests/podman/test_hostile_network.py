@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.podman.hostile import Watched, attack, audited, results, script, watched
+from tests.orchestrator.egress.proxied import Target
+from tests.podman.hostile import attack, audited, results, script, watched
 from tests.podman.live import LiveService, live_service, podman
 
 pytestmark = pytest.mark.podman
@@ -28,8 +29,8 @@ class Site:
     """A service, a server that its runs may reach, and one that they may not."""
 
     service: LiveService
-    allowed: Watched
-    forbidden: Watched
+    allowed: Target
+    forbidden: Target
     hosts: Path
 
     def names(self, *lines: str) -> None:

@@ -59,6 +59,7 @@ async def target(serve: Serve | None = None, host: str = "127.0.0.1") -> AsyncIt
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def egress_grant(directory: Path, *rules: str, run_id: str = "run-1", **changes: Any) -> EgressGrant:
