@@ -40,7 +40,11 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def pytest_configure() -> None:
-    """Whoever ends the tests, with Ctrl-C or otherwise, has them tidy up."""
+    """Whoever ends the tests, with Ctrl-C or otherwise, has them tidy up.
+
+    What the tests start heeds Ctrl-C as well: of a shell that runs them in the background it would inherit SIGINT ignored.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not own.IS_WORKER:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 

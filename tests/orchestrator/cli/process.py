@@ -3,17 +3,11 @@
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-
-
-def heed_ctrl_c() -> None:
-    """For a new process: tests that run in the background have SIGINT ignored, and so would it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Command:
@@ -50,7 +44,7 @@ async def podmentor(*args: str, **env: str) -> AsyncIterator[Command]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.fakes.cli_main", *args,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env}, preexec_fn=heed_ctrl_c,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
     )  # fmt: skip
     try:
         yield Command(process)

@@ -15,7 +15,6 @@ from click.testing import CliRunner, Result
 from orchestrator.audit import AuditLog
 from orchestrator.cli.main import cli
 from orchestrator.config.models import Paths
-from tests.orchestrator.cli.process import heed_ctrl_c
 
 RUN = "0123456789abcdef" * 2
 ROOT = Path(__file__).parents[3]
@@ -106,7 +105,6 @@ async def test_tail_follows_over_a_rotation_until_ctrl_c(filled: Path, form: lis
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "orchestrator", "--state", str(filled), "audit", "tail", "-f", "-n", "1", *form,
         stdout=asyncio.subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        preexec_fn=heed_ctrl_c,
     )  # fmt: skip
     assert process.stdout is not None
     log = AuditLog(filled / "audit.log", max_bytes=400)
