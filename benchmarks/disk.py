@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.runs.limits.disk import ROUTINE, ROUTINE_SECONDS, DiskMeter, DiskPlaces, Inside
-from orchestrator.runs.limits.disk_guard import INTERVAL
+from orchestrator.runs.limits.disk_limit import INTERVAL
+from orchestrator.runs.limits.disk_meter import ROUTINE, ROUTINE_SECONDS, DiskMeter, DiskPlaces, Inside
 
 LOOKS = 2000
 NOBODY = Inside(init_pid=2**22 + 1, pids=list)

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from orchestrator.contract.adapter import GatewayRoute
 from orchestrator.contract.gateway import GatewayGrant
-from orchestrator.egress.client import RelayProcess
+from orchestrator.relay.control.client import RelayProcess
 
 TOKEN = "benchmark-token"  # noqa: S105
 URL = "http://gateway/v1/messages"

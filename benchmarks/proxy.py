@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from orchestrator.contract.egress import EgressGrant
-from orchestrator.egress.client import RelayProcess
+from orchestrator.relay.control.client import RelayProcess
 
 MEBI = 1024 * 1024
 NAME = "target.example"

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from orchestrator.runs.logtail import LogWatcher
+from orchestrator.runs.stream.log_tail import LogWatcher
 from orchestrator.scripted import ScriptedProvider
 from tests.podman.live import LiveService, live_service
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
+from orchestrator.adapterkit.bridge import OneshotBridge, StreamBridge
 from orchestrator.contract.adapter import AgentAdapter, BaseAdapter, Capabilities, StreamParser, tool_name
-from orchestrator.contract.bridge import OneshotBridge, StreamBridge
 from orchestrator.errors import ConfigError
 
 __all__ = ["ADAPTER_REGISTRY", "GROUP", "AdapterRegistry", "complete", "load_adapters", "tool_name"]

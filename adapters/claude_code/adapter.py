@@ -8,8 +8,8 @@ from typing import ClassVar
 from uuid import UUID
 
 from adapters.claude_code.parser import ClaudeCodeParser
+from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.contract.adapter import BaseAdapter, Capabilities, GatewayRoute
-from orchestrator.contract.parsing import JsonLinesParser
 from orchestrator.contract.types import AuthStatus, Credentials
 from orchestrator.errors import InvalidRequestError
 

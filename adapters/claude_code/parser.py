@@ -22,7 +22,7 @@ from adapters.claude_code.blocks import (
 )
 from adapters.claude_code.failures import Failure, message_of, reason_of
 from adapters.claude_code.outcome import Usage, read_result
-from orchestrator.contract.parsing import UNREADABLE, JsonLinesParser, end_missing
+from orchestrator.adapterkit.parsing import UNREADABLE, JsonLinesParser, end_missing
 from orchestrator.events import (
     AgentEvent,
     Error,

@@ -8,8 +8,8 @@ from typing import ClassVar
 from uuid import UUID
 
 from adapters.codex.parser import CodexParser
+from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.contract.adapter import BaseAdapter, Capabilities, GatewayRoute, Resumed
-from orchestrator.contract.parsing import JsonLinesParser
 from orchestrator.contract.types import AuthStatus, Credentials
 from orchestrator.errors import InvalidRequestError
 

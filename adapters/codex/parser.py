@@ -16,8 +16,8 @@ from adapters.codex.failures import message_of, reason_of, said, status_of
 from adapters.codex.items import TOOLS, todo_text, whole
 from adapters.codex.told import Told
 from adapters.codex.usage import tokens_of
+from orchestrator.adapterkit.parsing import JsonLinesParser, end_missing
 from orchestrator.contract.adapter import Resumed
-from orchestrator.contract.parsing import JsonLinesParser, end_missing
 from orchestrator.events import (
     AgentEvent,
     Completed,

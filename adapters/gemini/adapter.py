@@ -9,6 +9,7 @@ from uuid import UUID
 
 from adapters.gemini.oneshot import read_oneshot
 from adapters.gemini.parser import GeminiParser
+from orchestrator.adapterkit.bridge import OneshotBridge
 from orchestrator.contract.adapter import (
     AgentAdapter,
     BaseAdapter,
@@ -17,7 +18,6 @@ from orchestrator.contract.adapter import (
     StreamParser,
     collect_result,
 )
-from orchestrator.contract.bridge import OneshotBridge
 from orchestrator.contract.types import AgentResult, Credentials
 from orchestrator.errors import InvalidRequestError
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from adapters.gemini.failures import Failure, message_of, reason_of
-from orchestrator.contract.parsing import decode
+from orchestrator.adapterkit.parsing import decode
 from orchestrator.contract.types import AgentResult
 
 MEMBERS = frozenset({"response", "error", "stats", "session_id", "warnings"})

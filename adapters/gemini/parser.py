@@ -14,7 +14,7 @@ from typing import Any
 
 from adapters.gemini.failures import Failure, message_of, reason_of
 from adapters.gemini.oneshot import words
-from orchestrator.contract.parsing import JsonLinesParser, end_missing
+from orchestrator.adapterkit.parsing import JsonLinesParser, end_missing
 from orchestrator.events import (
     AgentEvent,
     Completed,

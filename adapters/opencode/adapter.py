@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final
 
 from adapters.opencode.failures import plain
 from adapters.opencode.parser import OpenCodeParser
+from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.contract.adapter import BaseAdapter, Capabilities, GatewayRoute
-from orchestrator.contract.parsing import JsonLinesParser
 from orchestrator.contract.types import AuthStatus, Credentials
 from orchestrator.errors import InvalidRequestError
 

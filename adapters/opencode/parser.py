@@ -15,7 +15,7 @@ from typing import Any, Final
 from adapters.opencode.failures import ABORTED, TOO_LONG, Failure, message_of, plain, reason_of, words
 from adapters.opencode.older import OLDER_TYPES, read_older
 from adapters.opencode.told import KeptText, Messages, Usage, is_number, mapping, whole
-from orchestrator.contract.parsing import JsonLinesParser, end_missing
+from orchestrator.adapterkit.parsing import JsonLinesParser, end_missing
 from orchestrator.events import (
     AgentEvent,
     Completed,

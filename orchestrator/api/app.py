@@ -16,7 +16,7 @@ from orchestrator.contract.accounts import AccountService
 from orchestrator.contract.credentials import Credentialing, UserKeys
 from orchestrator.contract.metrics import MetricsPage
 from orchestrator.contract.runs import RunService
-from orchestrator.tasks import TaskOwner
+from orchestrator.system.tasks import TaskOwner
 
 STALL_SECONDS: Final = 60.0
 _CLOSE_SECONDS: Final = 1.0

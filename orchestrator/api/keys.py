@@ -12,7 +12,7 @@ from orchestrator.contract.accounts import AccountService
 from orchestrator.contract.credentials import Credentialing, UserKeys
 from orchestrator.contract.metrics import MetricsPage
 from orchestrator.contract.runs import RunService
-from orchestrator.tasks import TaskOwner
+from orchestrator.system.tasks import TaskOwner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

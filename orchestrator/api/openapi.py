@@ -6,9 +6,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from orchestrator.api.event_schemas import Event
+from orchestrator.api.models.events import Event
+from orchestrator.api.models.responses import Problem
 from orchestrator.api.problems import PROBLEM_TYPE
-from orchestrator.api.responses import Problem
 from orchestrator.api.routing import Reply, Route
 from orchestrator.errors import (
     ForbiddenError,

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from orchestrator.api import keys
 from orchestrator.api.identity import Role, acting_for
-from orchestrator.api.schemas import NoQuery, Query
+from orchestrator.api.models.requests import NoQuery, Query
 from orchestrator.api.views import dumps
 from orchestrator.errors import ForbiddenError, PodmentorError, UnauthorizedError
 

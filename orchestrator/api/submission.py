@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from orchestrator.api.identity import Identity, is_plain_name
-from orchestrator.api.schemas import RunBody, ToolArgs
+from orchestrator.api.models.requests import RunBody, ToolArgs
 from orchestrator.config.models import ServerConfig
 from orchestrator.contract.runs import LimitsRequest, RunRequest
 from orchestrator.errors import ForbiddenError, InvalidRequestError, PayloadTooLargeError

@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeVar
 from orchestrator.api.identity import LOCAL_OWNER, ROLES, Identity, Role, check_name
 from orchestrator.api.local_token import LOCAL_PREFIX, ensure_local_token
 from orchestrator.errors import InvalidRequestError, NotFoundError, StorageError, UnauthorizedError
-from orchestrator.sqlite_file import ensure_private_file, storage_error
+from orchestrator.system.sqlite_file import ensure_private_file, storage_error
 
 __all__ = ["NewToken", "TokenRecord", "TokenStore", "ensure_local_token"]
 

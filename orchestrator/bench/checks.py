@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from orchestrator.bench.checking import CHECKS, UnsupportedError, check, completed, failed_for, must, one
-from orchestrator.bench.model import Evidence, Seen
+from orchestrator.bench.check import CHECKS, UnsupportedError, check, completed, failed_for, must, one
+from orchestrator.bench.results import Evidence, Seen
 from orchestrator.bench.scenes import MARKED, TIMEOUT_SECONDS, WALL_CLOCK
 
 __all__ = ["CHECKS"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.bench.model import Evidence, Observed
+from orchestrator.bench.results import Evidence, Observed
 from orchestrator.bench.scenes import FIRST, SCENES
 from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.sandbox import GATEWAY_PORT, WORKSPACE_DIR

@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from orchestrator.bench.checking import LAST_NUMBER, LAST_TITLE, Check
+from orchestrator.bench.check import LAST_NUMBER, LAST_TITLE, Check
 from orchestrator.bench.checks import CHECKS
-from orchestrator.bench.model import BackendReport, CheckResult, Evidence, Observed, Seen
+from orchestrator.bench.fixture import Stage
 from orchestrator.bench.recorder import record
+from orchestrator.bench.results import BackendReport, CheckResult, Evidence, Observed, Seen
 from orchestrator.bench.scenes import AFTER, FIRST, SCENES, Scene, SceneError
-from orchestrator.bench.stage import Stage
 from orchestrator.contract.runs import RunFilter, RunService
 from orchestrator.errors import PodmentorError
-from orchestrator.tasks import TaskOwner
+from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 

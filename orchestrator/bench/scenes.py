@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from orchestrator.bench.model import Observed, Seen
-from orchestrator.bench.stage import Stage
-from orchestrator.bench.traces import files_with, processes_with, snapshot
+from orchestrator.bench.fixture import Stage
+from orchestrator.bench.leftovers import files_with, processes_with, snapshot
+from orchestrator.bench.results import Observed, Seen
 from orchestrator.contract.runs import LimitsRequest, RunRequest
 from orchestrator.errors import NotFoundError
 

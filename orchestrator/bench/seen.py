@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.bench.model import BackendReport
+from orchestrator.bench.results import BackendReport
 from orchestrator.errors import StorageError
 
 PACKAGED: Final = Path(__file__).with_name("seen.json")

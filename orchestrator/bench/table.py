@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.bench.checking import LAST_NUMBER, LAST_TITLE
+from orchestrator.bench.check import LAST_NUMBER, LAST_TITLE
 from orchestrator.bench.checks import CHECKS
 from orchestrator.bench.seen import write_whole
 from orchestrator.errors import StorageError

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from orchestrator.cli.safe import clean
+from orchestrator.cli.ui.safe import clean
 from orchestrator.errors import PodmentorError
 
 OK = 0

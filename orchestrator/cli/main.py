@@ -10,32 +10,32 @@ import click
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import FAILED, HELP, INTERRUPTED, CliError, shown
 from orchestrator.cli.lazy import Lazy, LazyGroup
-from orchestrator.cli.safe import StderrHandler
+from orchestrator.cli.ui.safe import StderrHandler
 from orchestrator.errors import PodmentorError
 
 COMMANDS = {
-    "run": Lazy("orchestrator.cli.run:command", "Give a prompt to an agent and watch it work."),
-    "demo": Lazy("orchestrator.cli.demo:command", "See a whole run without a key or a network."),
-    "runs": Lazy("orchestrator.cli.runs:group", "List, show, replay and cancel runs."),
-    "subagents": Lazy("orchestrator.cli.subagents:group", "List, show and delete conversations."),
-    "changes": Lazy("orchestrator.cli.changes:group", "Look at what an agent changed, take or drop it."),
-    "gc": Lazy("orchestrator.cli.gc:command", "Remove what is old, and say what that frees."),
-    "backends": Lazy("orchestrator.cli.backends:command", "List the enabled backends."),
-    "login": Lazy("orchestrator.cli.login:login", "Connect your own subscription to a backend."),
-    "logout": Lazy("orchestrator.cli.login:logout", "Disconnect it."),
-    "accounts": Lazy("orchestrator.cli.accounts:group", "List the connected subscriptions."),
-    "serve": Lazy("orchestrator.cli.serve:command", "Run the service."),
-    "images": Lazy("orchestrator.cli.images:group", "Build, list and prune the images."),
-    "bench": Lazy("orchestrator.cli.bench:command", "Try the agents' real images, check by check."),
-    "token": Lazy("orchestrator.cli.token:group", "Make and revoke tokens for the HTTP API."),
-    "keys": Lazy("orchestrator.cli.keys:group", "Store and remove users' own keys."),
-    "auth": Lazy("orchestrator.cli.auth:group", "See which credential a run would use."),
+    "run": Lazy("orchestrator.cli.commands.run:command", "Give a prompt to an agent and watch it work."),
+    "demo": Lazy("orchestrator.cli.commands.demo:command", "See a whole run without a key or a network."),
+    "runs": Lazy("orchestrator.cli.commands.runs:group", "List, show, replay and cancel runs."),
+    "subagents": Lazy("orchestrator.cli.commands.subagents:group", "List, show and delete conversations."),
+    "changes": Lazy("orchestrator.cli.commands.changes:group", "Look at what an agent changed, take or drop it."),
+    "gc": Lazy("orchestrator.cli.commands.gc:command", "Remove what is old, and say what that frees."),
+    "backends": Lazy("orchestrator.cli.commands.backends:command", "List the enabled backends."),
+    "login": Lazy("orchestrator.cli.commands.login:login", "Connect your own subscription to a backend."),
+    "logout": Lazy("orchestrator.cli.commands.login:logout", "Disconnect it."),
+    "accounts": Lazy("orchestrator.cli.commands.accounts:group", "List the connected subscriptions."),
+    "serve": Lazy("orchestrator.cli.commands.serve:command", "Run the service."),
+    "images": Lazy("orchestrator.cli.commands.images:group", "Build, list and prune the images."),
+    "bench": Lazy("orchestrator.cli.commands.bench:command", "Try the agents' real images, check by check."),
+    "token": Lazy("orchestrator.cli.commands.token:group", "Make and revoke tokens for the HTTP API."),
+    "keys": Lazy("orchestrator.cli.commands.keys:group", "Store and remove users' own keys."),
+    "auth": Lazy("orchestrator.cli.commands.auth:group", "See which credential a run would use."),
     "vault": Lazy(
-        "orchestrator.cli.vault:group", "Make the vault, rotate its key, keep secrets for the configuration."
+        "orchestrator.cli.commands.vault:group", "Make the vault, rotate its key, keep secrets for the configuration."
     ),
-    "audit": Lazy("orchestrator.cli.audit:group", "Read the audit log: who did what, and what was reached."),
-    "config": Lazy("orchestrator.cli.config:group", "Check and show the configuration."),
-    "doctor": Lazy("orchestrator.cli.doctor:command", "Check what this machine needs, and how to mend it."),
+    "audit": Lazy("orchestrator.cli.commands.audit:group", "Read the audit log: who did what, and what was reached."),
+    "config": Lazy("orchestrator.cli.commands.config:group", "Check and show the configuration."),
+    "doctor": Lazy("orchestrator.cli.commands.doctor:command", "Check what this machine needs, and how to mend it."),
 }
 
 

@@ -19,8 +19,8 @@ from orchestrator.config.models import PLAIN_NAME, BackendConfig
 from orchestrator.contract.accounts import AuthProbe, HomeKey, SubscriptionHomes
 from orchestrator.contract.credentials import LinkName, Resolved
 from orchestrator.contract.types import AuthStatus, Credentials
-from orchestrator.credentials.nofollow import has_regular_file, opened, read_file, remove_at
 from orchestrator.errors import InvalidRequestError, StorageError
+from orchestrator.system.nofollow import has_regular_file, opened, read_file, remove_at
 
 LOGIN_FILE_MAX: Final = 1024 * 1024
 """Bytes: a file with a login has a few thousand."""

@@ -30,9 +30,9 @@ from orchestrator.credentials.byo_subscription import (
     is_home_primed,
     storage_error,
 )
-from orchestrator.credentials.nofollow import opened, read_file, remove_at, write_file
 from orchestrator.errors import AuthRequiredError, ConflictError
-from orchestrator.tasks import TaskOwner
+from orchestrator.system.nofollow import opened, read_file, remove_at, write_file
+from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from orchestrator.contract.metrics import NO_METRICS, PODMAN_ERRORS, PODMAN_RETR
 from orchestrator.errors import RuntimeUnavailableError, SandboxError, TransientSandboxError
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.transport import Method, Reply, Transport
-from orchestrator.tasks import TaskOwner
+from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 

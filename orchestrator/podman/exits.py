@@ -19,8 +19,8 @@ from typing import Any, Final
 from asyncinotify import Inotify, Mask
 
 from orchestrator.errors import RuntimeUnavailableError
-from orchestrator.podman.processes import HeldProcess, cmdline
-from orchestrator.tasks import TaskOwner
+from orchestrator.system.processes import HeldProcess, cmdline
+from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from orchestrator.config.models import PLAIN_NAME
 from orchestrator.contract.sandbox import IMAGE_REPOSITORY, LABEL_RUN, LABEL_SANDBOX, FoundSandbox, ImageRef
 from orchestrator.errors import ImageMissingError, RuntimeUnavailableError
 from orchestrator.podman.client import LibpodClient
+from orchestrator.podman.inspect import ContainerState, found_sandbox, image_ref
 from orchestrator.podman.spec import AGENT_GID, AGENT_UID
-from orchestrator.podman.state import ContainerState, found_sandbox, image_ref
 from orchestrator.podman.transport import object_body
 
 _TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"

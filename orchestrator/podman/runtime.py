@@ -31,18 +31,20 @@ from orchestrator.errors import (
     SandboxGoneError,
     TransientSandboxError,
 )
-from orchestrator.podman import asking, facts, oci, processes, queries, trees
+from orchestrator.podman import asking, host_capabilities, oci_state, queries
+from orchestrator.podman import delete_tree as trees
 from orchestrator.podman.client import LibpodClient
 from orchestrator.podman.creating import create_container, forget_halves
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
-from orchestrator.podman.inits import Inits, has_conmon
-from orchestrator.podman.processes import HeldProcess, most_files
+from orchestrator.podman.init_process import Inits, has_conmon
+from orchestrator.podman.inspect import ContainerState
 from orchestrator.podman.seccomp import write_profile
 from orchestrator.podman.service import PodmanService
+from orchestrator.podman.shielded import Unbroken
 from orchestrator.podman.spec import HostFacts, create_payload
-from orchestrator.podman.state import ContainerState
 from orchestrator.podman.transport import Transport, object_body
-from orchestrator.podman.unbroken import Unbroken
+from orchestrator.system import processes
+from orchestrator.system.processes import HeldProcess, most_files
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +111,7 @@ class PodmanRuntime(Runtime):
     @property
     def enforcement(self) -> Mapping[str, str]:
         """How limits are kept, by name.  To be asked after ``start``."""
-        return facts.enforcement(self._host)
+        return host_capabilities.enforcement(self._host)
 
     async def start(self) -> None:
         """Find or start the service, and learn what the machine can do.  Raises RuntimeUnavailableError."""
@@ -118,8 +120,8 @@ class PodmanRuntime(Runtime):
         except TransientSandboxError as error:
             raise RuntimeUnavailableError(error.message) from None
         info = object_body(reply, "info")
-        host = facts.host_facts(info, oci_runtime=self._oci_runtime, kernel=os.uname().release)
-        profile = await asyncio.to_thread(write_profile, facts.seccomp_profile(info), self._dir)
+        host = host_capabilities.host_facts(info, oci_runtime=self._oci_runtime, kernel=os.uname().release)
+        profile = await asyncio.to_thread(write_profile, host_capabilities.seccomp_profile(info), self._dir)
         self._host = replace(host, seccomp_profile=profile, open_files=most_files())
         if self._config.require_cgroup_limits and (lacking := {"memory", "pids"} - self._host.controllers):
             raise RuntimeUnavailableError(
@@ -269,7 +271,7 @@ class PodmanRuntime(Runtime):
         finally:
             if conmon is not None:
                 conmon.close()
-        await oci.forget(container_id, user_dir=self._user_dir, env=self._env)
+        await oci_state.forget(container_id, user_dir=self._user_dir, env=self._env)
         self._conmons.pop(container_id, None)
         self._runs.pop(container_id, None)
         self._inits.drop(container_id)

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import RuntimeUnavailableError, SandboxError
-from orchestrator.podman import processes
 from orchestrator.podman.environment import UNSET
-from orchestrator.podman.processes import HeldProcess
 from orchestrator.podman.transport import Transport
-from orchestrator.tasks import TaskOwner
+from orchestrator.system import processes
+from orchestrator.system.processes import HeldProcess
+from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from orchestrator.contract.audit import SERVICE, Audit
 from orchestrator.contract.runs import RunService
 from orchestrator.contract.types import AuthStatus
 from orchestrator.errors import ConflictError, InvalidRequestError, PodmentorError, UnknownBackendError
-from orchestrator.runs.advice import login_command
-from orchestrator.tasks import TaskOwner
+from orchestrator.runs.teardown.advice import login_command
+from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 
 from orchestrator.contract.types import ResourceLimits
-from orchestrator.runs.decode import rfc3339
+from orchestrator.runs.stream.decoder import rfc3339
 
 GRACE_SECONDS = 120
 """How much longer than the wall clock a run's ways out stay open when no service looks after it."""

@@ -15,11 +15,11 @@ from orchestrator.contract.gateway import Relay
 from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.workspace import Workspaces
-from orchestrator.runs.journal import Journal
-from orchestrator.runs.limits.memory import ProcessTable
-from orchestrator.runs.logtail import LogWatcher
-from orchestrator.runs.store import Store
-from orchestrator.runs.trails import Trails
+from orchestrator.runs.limits.memory_watchdog import ProcessTable
+from orchestrator.runs.observe.tracing import Trails
+from orchestrator.runs.storage.store import Store
+from orchestrator.runs.stream.journal import Journal
+from orchestrator.runs.stream.log_tail import LogWatcher
 
 SeenLookup: TypeAlias = Callable[[str, str], Mapping[str, Any] | None]
 """What the bench saw of a backend in a CLI version; None when it has not been tried.  May block."""

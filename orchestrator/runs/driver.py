@@ -19,25 +19,25 @@ from orchestrator.contract.runs import RunState
 from orchestrator.contract.sandbox import FoundSandbox, SandboxExit, StartedSandbox
 from orchestrator.errors import AuthRequiredError, PodmentorError, SandboxError, SandboxGoneError, StorageError
 from orchestrator.events import Completed, Error, Status, TerminalEvent
-from orchestrator.runs import launch as launching
-from orchestrator.runs.advice import advised
 from orchestrator.runs.clock import now
-from orchestrator.runs.closing import closing_columns, failure
-from orchestrator.runs.decode import LogDecoder
 from orchestrator.runs.deps import Deps
-from orchestrator.runs.egress_door import EgressDoor
-from orchestrator.runs.ending import TEARDOWN_SECONDS, end_sandbox, kill, tear_down
-from orchestrator.runs.journal import Entry, to_json
-from orchestrator.runs.limits.disk_guard import DiskGuard
-from orchestrator.runs.limits.space import Space
-from orchestrator.runs.limits.watch import LimitsWatch
-from orchestrator.runs.logtail import LogTail
-from orchestrator.runs.pump import Pump
+from orchestrator.runs.launch import launch as launching
+from orchestrator.runs.launch.egress_proxy import EgressDoor
+from orchestrator.runs.launch.gateway_route import route_of
+from orchestrator.runs.limits.disk_limit import DiskGuard
+from orchestrator.runs.limits.free_space import Space
+from orchestrator.runs.limits.monitor import LimitsWatch
+from orchestrator.runs.observe.telemetry import note_end
 from orchestrator.runs.state import advance
-from orchestrator.runs.store import StoredRun, set_session
-from orchestrator.runs.watching import note_end
-from orchestrator.runs.ways import route_of
-from orchestrator.tasks import TaskOwner
+from orchestrator.runs.storage.store import StoredRun, set_session
+from orchestrator.runs.stream.decoder import LogDecoder
+from orchestrator.runs.stream.journal import Entry, to_json
+from orchestrator.runs.stream.log_tail import LogTail
+from orchestrator.runs.stream.pump import Pump
+from orchestrator.runs.teardown.advice import advised
+from orchestrator.runs.teardown.outcome import closing_columns, failure
+from orchestrator.runs.teardown.teardown import TEARDOWN_SECONDS, end_sandbox, kill, tear_down
+from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 

@@ -27,16 +27,16 @@ from orchestrator.errors import (
     UnknownBackendError,
 )
 from orchestrator.events import EventRecord, Status
-from orchestrator.runs.aside import PLACEHOLDER, Aside
+from orchestrator.runs.auth_container import PLACEHOLDER, Aside
 from orchestrator.runs.backends import describe
+from orchestrator.runs.changes import Reviewing
 from orchestrator.runs.clock import now
 from orchestrator.runs.deps import Deps
-from orchestrator.runs.egress import added_rule, resolve_egress
-from orchestrator.runs.journal import Entry
-from orchestrator.runs.launch import env_of
+from orchestrator.runs.launch.egress import added_rule, resolve_egress
+from orchestrator.runs.launch.launch import env_of
 from orchestrator.runs.limits.resolve import check_kept, resolve_limits
-from orchestrator.runs.reviews import Reviewing
-from orchestrator.runs.store import NewRun, StoredRun
+from orchestrator.runs.storage.store import NewRun, StoredRun
+from orchestrator.runs.stream.journal import Entry
 from orchestrator.runs.supervisor import Supervisor
 
 MAX_ADDED = 64

@@ -11,20 +11,20 @@ from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import FoundSandbox
 from orchestrator.errors import PodmentorError, QueueFullError, ShuttingDownError, StorageError
 from orchestrator.events import Error, Status
+from orchestrator.runs.admission.queue import Claim, ClaimKind, Line, Waiting
 from orchestrator.runs.clock import now
-from orchestrator.runs.closing import failure
 from orchestrator.runs.deps import Deps
 from orchestrator.runs.driver import RunDriver
-from orchestrator.runs.egress_door import note_report
-from orchestrator.runs.ending import Sweeper
-from orchestrator.runs.journal import Entry, to_json
-from orchestrator.runs.launch import has_output
-from orchestrator.runs.limits.space import Space
-from orchestrator.runs.line import Claim, ClaimKind, Line, Waiting
-from orchestrator.runs.rows import StoredRun
+from orchestrator.runs.launch.egress_proxy import note_report
+from orchestrator.runs.launch.launch import has_output
+from orchestrator.runs.limits.free_space import Space
+from orchestrator.runs.observe.telemetry import note_end
 from orchestrator.runs.state import advance, outcome_of
-from orchestrator.runs.watching import note_end
-from orchestrator.tasks import TaskOwner
+from orchestrator.runs.storage.rows import StoredRun
+from orchestrator.runs.stream.journal import Entry, to_json
+from orchestrator.runs.teardown.outcome import failure
+from orchestrator.runs.teardown.teardown import Sweeper
+from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from orchestrator.contract.secrets import SecretInfo
 from orchestrator.errors import PodmentorError, SecretUnreadableError, StorageError
-from orchestrator.sqlite_file import storage_error
+from orchestrator.system.sqlite_file import storage_error
 from orchestrator.vault.master import KeySource
 from orchestrator.vault.sealed import MasterKey
 from orchestrator.vault.table import SecretTable, utc_now

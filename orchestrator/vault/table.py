@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from orchestrator.contract.secrets import SecretInfo
 from orchestrator.errors import ConflictError, SecretUnreadableError, StorageError, VaultUnavailableError
-from orchestrator.sqlite_file import ensure_private_file
+from orchestrator.system.sqlite_file import ensure_private_file
 from orchestrator.vault.master import KeySource
 from orchestrator.vault.sealed import MasterKey, key_id_of, open_sealed, seal, unreadable
 

@@ -8,7 +8,7 @@
 ``changes``   the list of changes and the whole patch
 """
 
-from orchestrator.workspace.changes import list_changes, unified_patch
-from orchestrator.workspace.prepare import DirectoryWorkspaces
+from orchestrator.workspace.changes.export import list_changes, unified_patch
+from orchestrator.workspace.setup.prepare import DirectoryWorkspaces
 
 __all__ = ["DirectoryWorkspaces", "list_changes", "unified_patch"]

@@ -11,18 +11,19 @@ from typing import Final, Literal
 from orchestrator.contract.changes import ApplyRequest, ApplyResult, ChangeSelection
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
-from orchestrator.workspace import record, snapshot, transaction
-from orchestrator.workspace.branch import commit_on_branch
-from orchestrator.workspace.git import SCRATCH_PREFIX, GitError
-from orchestrator.workspace.places import as_prepared, own_directory
-from orchestrator.workspace.plan import Plan, Planner, Step
-from orchestrator.workspace.recovery import recover
-from orchestrator.workspace.selection import Chosen
-from orchestrator.workspace.states import Root
-from orchestrator.workspace.survey import Found, survey
-from orchestrator.workspace.transaction import Transaction
-from orchestrator.workspace.tree import Difference, Whiteout, differences
-from orchestrator.workspace.upper import UpperEditor
+from orchestrator.workspace import snapshot
+from orchestrator.workspace.apply import base_record, transaction
+from orchestrator.workspace.apply.branch import commit_on_branch
+from orchestrator.workspace.apply.plan import Plan, Planner, Step
+from orchestrator.workspace.apply.rollback import recover
+from orchestrator.workspace.apply.transaction import Transaction
+from orchestrator.workspace.changes.listing import Found, survey
+from orchestrator.workspace.changes.selection import Chosen
+from orchestrator.workspace.overlay.diff import Difference, Whiteout, differences
+from orchestrator.workspace.overlay.editor import UpperEditor
+from orchestrator.workspace.path_states import Root
+from orchestrator.workspace.sandboxed_git import SCRATCH_PREFIX, GitError
+from orchestrator.workspace.setup.layout import as_prepared, own_directory
 
 _NEVER_NS: Final = 2**62
 
@@ -45,12 +46,12 @@ class Reviewer:
         self._base = mount.upper.parent
         self._whiteout = whiteout
 
-    def take_down(self, since_ns: int) -> record.Record:
+    def take_down(self, since_ns: int) -> base_record.Record:
         """Bring the record of bases up to date.  Raises StorageError."""
         if self._target != self._lower:
             since_ns = _NEVER_NS  # nobody changes the private copy
         try:
-            return record.update(
+            return base_record.update(
                 self._base, upper=self._upper, lower=self._lower, whiteout=self._whiteout, since_ns=since_ns
             )
         except OSError as error:
@@ -63,7 +64,7 @@ class Reviewer:
                 UpperEditor(upper, lower, self._whiteout).tidy()
         except OSError as error:
             raise self._unusable(error) from error
-        bases = record.document(self.take_down(since_ns))
+        bases = base_record.document(self.take_down(since_ns))
         try:
             changed = [(one.path, one.after is not None) for one in self._differences()]
             snapshot.take(self._base, run_id, upper=self._upper, changed=changed, bases=bases, whiteout=self._whiteout)
@@ -113,7 +114,7 @@ class Reviewer:
                 editor = UpperEditor(upper, lower, self._whiteout)
                 editor.revert(chosen)
                 editor.tidy()
-            self._forget(record.load(self._base))
+            self._forget(base_record.load(self._base))
         except OSError as error:
             raise self._unusable(error) from error
         return sorted(os.fsdecode(one.path) for one in chosen)
@@ -126,7 +127,7 @@ class Reviewer:
             old = self._base / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
             self._upper.rename(old)
             own_directory(self._upper)
-            self._forget(record.load(self._base))
+            self._forget(base_record.load(self._base))
         except OSError as error:
             raise self._unusable(error) from error
         return Dropped(paths=paths, old=old)
@@ -139,17 +140,17 @@ class Reviewer:
             before = {one.path for one in self._differences()}
             old = snapshot.restore(self._base, wanted, f"{SCRATCH_PREFIX}{uuid.uuid4().hex}")
             after = {one.path for one in self._differences()}
-            record.put_back(record.load(self._base), {**wanted.bases})
+            base_record.put_back(base_record.load(self._base), {**wanted.bases})
         except OSError as error:
             raise self._unusable(error) from error
         return Dropped(paths=[os.fsdecode(path) for path in sorted(before | after)], old=old)
 
-    def _forget(self, bases: record.Record) -> None:
+    def _forget(self, bases: base_record.Record) -> None:
         left = {one.path for one in self._differences()}
-        record.forget(bases, set(bases.bases) - left)
+        base_record.forget(bases, set(bases.bases) - left)
         snapshot.rebase(self._base, left)
 
-    def _let_go(self, plan: Plan, upper: Root, lower: Root, bases: record.Record) -> None:
+    def _let_go(self, plan: Plan, upper: Root, lower: Root, bases: base_record.Record) -> None:
         """What the repo has now need not be in the overlay any more: later changes of the repo shall show through."""
         editor = UpperEditor(upper, lower, self._whiteout)
         merged = {step.path for step in plan.steps if step.data is not None}

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from orchestrator.errors import NotFoundError, StorageError
-from orchestrator.workspace.places import ID, own_directory
-from orchestrator.workspace.states import copy_file, entries, opened, stamp_of, sync_file_system
-from orchestrator.workspace.tree import DIR_FLAGS, MAX_DEPTH, Whiteout, is_opaque
-from orchestrator.workspace.upper import OPAQUE
+from orchestrator.workspace.overlay.diff import DIR_FLAGS, MAX_DEPTH, Whiteout, is_opaque
+from orchestrator.workspace.overlay.editor import OPAQUE
+from orchestrator.workspace.path_states import copy_file, entries, opened, stamp_of, sync_file_system
+from orchestrator.workspace.setup.layout import ID, own_directory
 
 DIRECTORY: Final = "snapshots"
 KEPT: Final = 20

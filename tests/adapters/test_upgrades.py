@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.contract.parsing import DEPTH_MAX, JsonLinesParser
+from orchestrator.adapterkit.parsing import DEPTH_MAX, JsonLinesParser
 from orchestrator.events import AgentEvent, Completed, Error, Status
-from orchestrator.runs.decode import LogDecoder
+from orchestrator.runs.stream.decoder import LogDecoder
 from orchestrator.testing.kit import in_tables, one_terminal
 from orchestrator.testing.recordings import Recording, load_all, play
 from tests.adapters.mutations import changed, places

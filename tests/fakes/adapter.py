@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.contract.adapter import BaseAdapter, GatewayRoute, StreamParser
-from orchestrator.contract.parsing import JsonLinesParser
 from orchestrator.contract.types import Credentials
 from orchestrator.events import AgentEvent, Completed, Error, MessageDelta, SessionStarted, Tokens
 

@@ -8,13 +8,13 @@ from tests.fakes.api_server import fake_running_service
 
 def fake_bootstrap() -> types.ModuleType:
     """A module that takes the place of the composition root."""
-    module = types.ModuleType("orchestrator.bootstrap")
+    module = types.ModuleType("orchestrator.bootstrap.service")
     module.running_service = fake_running_service  # type: ignore[attr-defined]  # a module made by hand
     return module
 
 
 if __name__ == "__main__":
-    sys.modules["orchestrator.bootstrap"] = fake_bootstrap()
+    sys.modules["orchestrator.bootstrap.service"] = fake_bootstrap()
     from orchestrator.cli.main import main
 
     main()

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 
 from orchestrator.config.hosts import Address
-from orchestrator.egress.resolver import UnknownNameError
+from orchestrator.relay.proxy.resolver import UnknownNameError
 
 
 class ScriptedResolver:

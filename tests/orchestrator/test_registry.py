@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from orchestrator.adapterkit.bridge import OneshotBridge, StreamBridge
 from orchestrator.contract.adapter import AgentAdapter, BaseAdapter, Capabilities, GatewayRoute, StreamParser
-from orchestrator.contract.bridge import OneshotBridge, StreamBridge
 from orchestrator.contract.types import AgentResult, Credentials
 from orchestrator.errors import ConfigError
 from orchestrator.registry import ADAPTER_REGISTRY, GROUP, AdapterRegistry, complete, load_adapters, tool_name

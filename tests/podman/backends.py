@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.bench.model import BackendReport, Evidence, Observed, Seen
+from orchestrator.bench.fixture import Stage
 from orchestrator.bench.recorder import record
+from orchestrator.bench.results import BackendReport, Evidence, Observed, Seen
 from orchestrator.bench.runner import play_all, report
 from orchestrator.bench.scenes import SCENES, Scene, SceneError, make_run, prompt_of, simple
-from orchestrator.bench.stage import Stage
-from orchestrator.bench_stage import bench_stage
+from orchestrator.bootstrap.bench import bench_stage
 from orchestrator.config.models import Config, StorageConfig
 from orchestrator.config.paths import resolve_paths
 from orchestrator.scripted import ScriptedProvider, SeenRequest

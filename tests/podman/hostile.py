@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from tests.orchestrator.egress.proxied import Target, target
+from tests.orchestrator.relay.proxied import Target, target
 from tests.podman.live import LiveService
 
 PRELUDE = '''

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.orchestrator.egress.proxied import Target
+from tests.orchestrator.relay.proxied import Target
 from tests.podman.hostile import audited, results, script, watched
 from tests.podman.live import LiveService, live_service
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.orchestrator.egress.proxied import Target
+from tests.orchestrator.relay.proxied import Target
 from tests.podman.hostile import script, watched
 from tests.podman.live import LiveService, eventually, live_service
 

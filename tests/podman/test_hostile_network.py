@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.orchestrator.egress.proxied import Target
+from tests.orchestrator.relay.proxied import Target
 from tests.podman.hostile import attack, audited, results, script, watched
 from tests.podman.live import LiveService, live_service, podman
 
@@ -450,7 +450,7 @@ async def test_the_kernels_files_and_other_processes_are_out_of_reach(site: Site
     assert int(found.pop("pids")) < 40
     commands = found.pop("commands")
     assert "serve" not in commands.split()
-    assert "orchestrator.egress.relay" not in commands
+    assert "orchestrator.relay" not in commands
     devices = set(found.pop("devices").split())
     assert devices <= {
         "console", "core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout",

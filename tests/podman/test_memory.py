@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from orchestrator.runs.limits.memory import MemoryMeter, ProcessTable, watch_memory
+from orchestrator.runs.limits.memory_watchdog import MemoryMeter, ProcessTable, watch_memory
 from tests.podman import session
 
 pytestmark = pytest.mark.podman

@@ -5,7 +5,8 @@ from typing import Final
 from aiohttp import web
 
 from orchestrator.api import keys
-from orchestrator.api.account_schemas import (
+from orchestrator.api.bodies import path_name, read_query
+from orchestrator.api.models.accounts import (
     AccountList,
     AccountQuery,
     AccountView,
@@ -14,7 +15,6 @@ from orchestrator.api.account_schemas import (
     account_view,
     auth_status_view,
 )
-from orchestrator.api.bodies import path_name, read_query
 from orchestrator.api.routing import Reply, Route, json_answer
 from orchestrator.errors import ConflictError, ForbiddenError, ImageMissingError, UnknownBackendError
 

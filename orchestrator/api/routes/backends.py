@@ -6,9 +6,9 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import read_query
-from orchestrator.api.responses import BackendList
+from orchestrator.api.models.requests import NoQuery
+from orchestrator.api.models.responses import BackendList
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import NoQuery
 from orchestrator.api.views import backend_view
 
 

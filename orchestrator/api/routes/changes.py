@@ -6,9 +6,9 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import path_name, read_body, read_query
-from orchestrator.api.change_responses import ApplyView, ChangeList, CommitList, DiscardView, RunChangeList
+from orchestrator.api.models.changes import ApplyView, ChangeList, CommitList, DiscardView, RunChangeList
+from orchestrator.api.models.requests import ApplyBody, ChangesQuery, DiscardBody, NoQuery, PatchQuery, RollbackBody
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import ApplyBody, ChangesQuery, DiscardBody, NoQuery, PatchQuery, RollbackBody
 from orchestrator.api.views import apply_view, change_list, commit_view
 from orchestrator.contract.changes import ApplyRequest, ChangeSelection, CommitsForm
 from orchestrator.errors import ConflictError, NotFoundError, StorageError

@@ -11,9 +11,9 @@ from aiohttp.typedefs import Handler
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import path_name, read_body, read_query
-from orchestrator.api.key_models import ExplainView, KeyList, KeyView
+from orchestrator.api.models.credentials import ExplainView, KeyList, KeyView
+from orchestrator.api.models.requests import ExplainQuery, KeyBody, NoQuery, UserQuery
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import ExplainQuery, KeyBody, NoQuery, UserQuery
 from orchestrator.api.views import key_view
 from orchestrator.errors import (
     ForbiddenError,

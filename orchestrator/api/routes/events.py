@@ -7,9 +7,9 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import accepts, path_name, read_query
-from orchestrator.api.event_schemas import Event
+from orchestrator.api.models.events import Event
+from orchestrator.api.models.requests import EventsQuery
 from orchestrator.api.routing import Header, Reply, Route
-from orchestrator.api.schemas import EventsQuery
 from orchestrator.api.streams import NDJSON, StreamForm, send_events, sse_form
 from orchestrator.errors import InvalidRequestError, NotFoundError
 

@@ -5,7 +5,7 @@ from typing import Final
 from aiohttp import web
 
 from orchestrator.api import keys
-from orchestrator.api.responses import Health, Readiness
+from orchestrator.api.models.responses import Health, Readiness
 from orchestrator.api.routing import Reply, Route, json_answer
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

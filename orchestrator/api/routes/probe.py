@@ -6,9 +6,9 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import read_query
-from orchestrator.api.responses import ProbeView
+from orchestrator.api.models.requests import ProbeQuery
+from orchestrator.api.models.responses import ProbeView
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import ProbeQuery
 from orchestrator.api.views import probe_view
 from orchestrator.errors import SandboxError, UnknownBackendError
 

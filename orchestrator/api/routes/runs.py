@@ -7,10 +7,10 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import accepts, idempotency_key, path_name, read_body, read_query, trace_context
-from orchestrator.api.responses import RunPage, RunView, WaitedRun
+from orchestrator.api.models.requests import EgressBody, NoQuery, RunBody, RunListQuery, WaitQuery
+from orchestrator.api.models.responses import RunPage, RunView, WaitedRun
 from orchestrator.api.routes.events import resume_point
 from orchestrator.api.routing import Header, Reply, Route, json_answer
-from orchestrator.api.schemas import EgressBody, NoQuery, RunBody, RunListQuery, WaitQuery
 from orchestrator.api.streams import send_events, sse_form
 from orchestrator.api.submission import run_request
 from orchestrator.api.views import run_in_list, run_url, run_view, waited_view

@@ -6,10 +6,10 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import path_name, read_body, read_query
-from orchestrator.api.change_responses import GcView
-from orchestrator.api.responses import SessionMapView, SubagentList, SubagentView
+from orchestrator.api.models.changes import GcView
+from orchestrator.api.models.requests import GcBody, NoQuery
+from orchestrator.api.models.responses import SessionMapView, SubagentList, SubagentView
 from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.schemas import GcBody, NoQuery
 from orchestrator.api.views import gc_view, session_map, subagent_view
 from orchestrator.contract.gc import GcRequest
 from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, StorageError

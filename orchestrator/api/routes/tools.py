@@ -6,10 +6,10 @@ from aiohttp import web
 
 from orchestrator.api import keys
 from orchestrator.api.bodies import idempotency_key, path_name, read_body, read_query, trace_context
-from orchestrator.api.responses import ToolList, ToolResultView
+from orchestrator.api.models.requests import MAX_WAIT_SECONDS, NoQuery, ToolArgs
+from orchestrator.api.models.responses import ToolList, ToolResultView
 from orchestrator.api.routes.runs import IDEMPOTENCY, SUBMIT_ERRORS, TRACEPARENT
 from orchestrator.api.routing import Header, Reply, Route, json_answer
-from orchestrator.api.schemas import MAX_WAIT_SECONDS, NoQuery, ToolArgs
 from orchestrator.api.submission import tool_request
 from orchestrator.api.views import tool_view
 from orchestrator.api.waiting import wait_for_end

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from orchestrator.runs.limits.holdings import OpenFiles, open_files
-from orchestrator.runs.limits.insider import look_inside
+from orchestrator.runs.limits.file_usage import OpenFiles, open_files
+from orchestrator.runs.limits.userns_probe import look_inside
 
 _AGAIN_SECONDS: Final = 2.0
 """After so long memfds are looked for in any case: others may have freed what this container has gained."""

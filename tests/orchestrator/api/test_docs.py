@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import get_args
 
 from orchestrator import errors
+from orchestrator.api.models.requests import LimitsBody, RunBody
 from orchestrator.api.routes import ROUTES
-from orchestrator.api.schemas import LimitsBody, RunBody
 from orchestrator.errors import PodmentorError
 from orchestrator.events import KINDS, ErrorReason
 

@@ -8,10 +8,11 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
-from orchestrator.api import change_responses, responses
-from orchestrator.api.event_schemas import EVENT_MODELS, EventEnvelope
+from orchestrator.api.models import changes as change_responses
+from orchestrator.api.models import responses
+from orchestrator.api.models.events import EVENT_MODELS, EventEnvelope
+from orchestrator.api.models.requests import LimitsBody, RunBody, RunListQuery
 from orchestrator.api.routes import ROUTES
-from orchestrator.api.schemas import LimitsBody, RunBody, RunListQuery
 from orchestrator.contract.adapter import BackendInfo, Capabilities
 from orchestrator.contract.changes import FileChange
 from orchestrator.contract.runs import LimitsRequest, RunFilter, RunRecord, RunRequest, SubagentRecord

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.bench.fixture import Stage
 from orchestrator.bench.scenes import MARKED
-from orchestrator.bench.stage import Stage
 from orchestrator.config.models import Paths
 from orchestrator.contract.adapter import Capabilities
 from orchestrator.contract.changes import FileChange

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from orchestrator.bench.stage import Stage
+from orchestrator.bench.fixture import Stage
 from tests.orchestrator.bench.actor import Actors, stage
 
 

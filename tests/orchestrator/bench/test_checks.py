@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.bench import checking, scenes
+from orchestrator.bench import check as checking
+from orchestrator.bench import scenes
 from orchestrator.bench.checks import CHECKS
-from orchestrator.bench.model import BackendReport
+from orchestrator.bench.fixture import Stage
+from orchestrator.bench.results import BackendReport
 from orchestrator.bench.runner import bench
-from orchestrator.bench.stage import Stage
 from orchestrator.contract.adapter import Capabilities
 from orchestrator.contract.runs import RunRecord
 from orchestrator.events import Error, MessageDelta, SessionStarted, Status, Thinking, Tokens

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bench.model import Evidence
+from orchestrator.bench.fixture import Stage
+from orchestrator.bench.output_diff import Change, compare, compare_case, folded
 from orchestrator.bench.recorder import record, split
+from orchestrator.bench.results import Evidence
 from orchestrator.bench.runner import play_all
 from orchestrator.bench.scenes import FIRST, SCENES
-from orchestrator.bench.shapes import Change, compare, compare_case, folded
-from orchestrator.bench.stage import Stage
 from orchestrator.errors import StorageError
 from orchestrator.testing.conformance import RECORDING_CONTRACTS, load_all
 from tests.orchestrator.bench.actor import Actors, BenchAdapter

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bench.checks import CHECKS
-from orchestrator.bench.model import BackendReport, CheckResult
+from orchestrator.bench.results import BackendReport, CheckResult
 from orchestrator.bench.seen import PACKAGED, UNTRIED, SeenFiles, read, update
 from orchestrator.bench.table import BEGIN, END, TITLES, UNTRIED_TITLES, render, write_table
 from orchestrator.errors import StorageError

@@ -70,7 +70,7 @@ def served(api: FakeApi, paths: Paths) -> Iterator[ThreadedApi]:
 @pytest.fixture
 def embedded(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No service runs; the one inside the command is a fake."""
-    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap", fake_bootstrap())
+    monkeypatch.setitem(sys.modules, "orchestrator.bootstrap.service", fake_bootstrap())
 
 
 @pytest.fixture

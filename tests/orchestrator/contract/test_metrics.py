@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from orchestrator.contract.metrics import INSTRUMENTS
-from orchestrator.runs import watching
+from orchestrator.runs.observe import telemetry
 
 DOC = (Path(__file__).parents[3] / "docs" / "observability.md").read_text()
 
@@ -28,6 +28,6 @@ def test_the_document_names_no_metric_that_there_is_not() -> None:
 
 
 def test_the_document_names_every_attribute_of_a_trace() -> None:
-    source = Path(watching.__file__).read_text()
+    source = Path(telemetry.__file__).read_text()
     for attribute in re.findall(r'"(podmentor\.[a-z_]+)"', source):
         assert f"`{attribute}`" in DOC

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import RuntimeUnavailableError
-from orchestrator.podman import processes
 from orchestrator.podman import service as service_module
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.transport import Transport
+from orchestrator.system import processes
 from tests.fakes.libpod import Answer, FakeLibpod
 
 PROJECT = Path(__file__).resolve().parents[3]

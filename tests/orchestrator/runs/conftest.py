@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.runs.database import Database
-from orchestrator.runs.journal import Journal
-from orchestrator.runs.store import Store
+from orchestrator.runs.storage.database import Database
+from orchestrator.runs.storage.store import Store
+from orchestrator.runs.stream.journal import Journal
 
 
 @pytest.fixture

@@ -13,17 +13,17 @@ from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.runs import RunRecord, RunRequest
 from orchestrator.credentials.homes import Homes
 from orchestrator.events import EventRecord
-from orchestrator.runs.census import Census
-from orchestrator.runs.database import Database
 from orchestrator.runs.deps import Deps
-from orchestrator.runs.journal import Journal
-from orchestrator.runs.limits.memory import ProcessTable
-from orchestrator.runs.logtail import LogWatcher
+from orchestrator.runs.limits.memory_watchdog import ProcessTable
+from orchestrator.runs.observe.gauges import Census
+from orchestrator.runs.observe.telemetry import Watcher
+from orchestrator.runs.observe.tracing import Trails
 from orchestrator.runs.service import Runs
-from orchestrator.runs.store import Store
+from orchestrator.runs.storage.database import Database
+from orchestrator.runs.storage.store import Store
+from orchestrator.runs.stream.journal import Journal
+from orchestrator.runs.stream.log_tail import LogWatcher
 from orchestrator.runs.supervisor import Supervisor
-from orchestrator.runs.trails import Trails
-from orchestrator.runs.watching import Watcher
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.audit import FakeAudit
 from tests.fakes.credentials import FakeCredentials

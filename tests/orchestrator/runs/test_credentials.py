@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SecretUnreadableError, StorageError, VaultUnavailableError
-from orchestrator.runs.database import SCHEMA, SCHEMA_VERSION, Database
+from orchestrator.runs.storage.database import SCHEMA, SCHEMA_VERSION, Database
 from tests.orchestrator.runs.harness import USER, World, answer
 
 

@@ -15,10 +15,10 @@ from orchestrator.contract.runs import RunRecord
 from orchestrator.credentials import CredentialChain, Homes, Subscription, TechnicalUser
 from orchestrator.errors import ConflictError
 from orchestrator.events import Error
-from orchestrator.runs import launch
 from orchestrator.runs.accounts import Accounts
-from orchestrator.runs.egress_door import EgressDoor
-from orchestrator.runs.limits.disk_guard import DiskGuard
+from orchestrator.runs.launch import launch
+from orchestrator.runs.launch.egress_proxy import EgressDoor
+from orchestrator.runs.limits.disk_limit import DiskGuard
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.runtime import Box
 from tests.orchestrator.runs.harness import USER, Service, World, answer

@@ -14,7 +14,7 @@ from orchestrator.contract.adapter import Resumed, StreamParser
 from orchestrator.contract.runs import LimitsRequest
 from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError, StorageError
 from orchestrator.events import AgentEvent
-from orchestrator.runs.limits import watch
+from orchestrator.runs.limits import monitor
 from tests.fakes.adapter import EchoAdapter, EchoParser
 from tests.fakes.credentials import FakeCredentials
 from tests.orchestrator.runs.harness import USER, Service, World, answer, shape
@@ -163,7 +163,7 @@ async def test_a_missing_image_and_a_failing_podman_end_the_run_with_the_reason(
 
 @pytest.mark.parametrize("ignores_int", [False, True])
 async def test_cancel_while_it_runs(world: World, ignores_int: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.runs.ending.INTERRUPT_SECONDS", 0.05)
+    monkeypatch.setattr("orchestrator.runs.teardown.teardown.INTERRUPT_SECONDS", 0.05)
     async with world.service() as service:
         run = await service.submit()
         box = await service.box()
@@ -240,7 +240,7 @@ async def test_a_cli_that_prints_nothing_meets_the_start_deadline(tmp_path: Path
 async def test_a_cli_that_answers_and_does_not_exit_has_completed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(monitor, "LINGER_SECONDS", 0.1)
     async with world.service() as service:
         run = await service.submit()
         box = await service.box()
@@ -337,7 +337,7 @@ async def test_a_full_disk_delays_events_and_loses_none(world: World, monkeypatc
             await append(*args, **kwargs)
 
         monkeypatch.setattr(service.deps.journal, "append", full)
-        monkeypatch.setattr("orchestrator.runs.journal.FIRST_PAUSE", 0.01)
+        monkeypatch.setattr("orchestrator.runs.stream.journal.FIRST_PAUSE", 0.01)
         box.say(text="a")
         await asyncio.wait_for(refused.wait(), 10)
         box.say(done="a")
@@ -392,7 +392,7 @@ class FullDisk:
         self.full = False
         self.refused = asyncio.Event()
         monkeypatch.setattr(service.deps.journal._database, "call", self.call)
-        monkeypatch.setattr("orchestrator.runs.journal.FIRST_PAUSE", 0.01)
+        monkeypatch.setattr("orchestrator.runs.stream.journal.FIRST_PAUSE", 0.01)
 
     async def call(self, work: Any, **options: Any) -> Any:
         def refusing(connection: sqlite3.Connection) -> Any:

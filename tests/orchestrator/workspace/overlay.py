@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.contract.changes import ApplyRequest, ApplyResult, ChangeSelection, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
-from orchestrator.workspace.review import Reviews
+from orchestrator.workspace.service import Reviews
 from tests.orchestrator.workspace.trees import Tree, fake_whiteout, make, make_upper
 
 EARLIER = (datetime.now(UTC) - timedelta(days=1)).isoformat()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
-from orchestrator.workspace import record, recovery, transaction
-from orchestrator.workspace.review import nanoseconds
+from orchestrator.workspace.apply import base_record, rollback, transaction
+from orchestrator.workspace.service import nanoseconds
+from tests.orchestrator.workspace.changes.test_export import git
 from tests.orchestrator.workspace.overlay import EARLIER, Overlay, outcomes
-from tests.orchestrator.workspace.test_changes import git
 from tests.orchestrator.workspace.trees import File, Link, Tree, make, opaque, read, whiteout, without_empty
 
 OLD: Tree = {
@@ -208,7 +208,7 @@ async def test_the_first_run_that_changed_a_path_counts(tmp_path: Path) -> None:
 
 async def test_a_later_run_sees_what_the_repo_had_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where the agent touches the path in that run; else it has never seen what the repo got meanwhile."""
-    monkeypatch.setattr(record, "changed_ns", lambda stamp: stamp[3])  # a time that can be set
+    monkeypatch.setattr(base_record, "changed_ns", lambda stamp: stamp[3])  # a time that can be set
     times = {
         name: f"2026-01-0{day}T00:00:00+00:00" for day, name in enumerate(("repo", "one", "host", "two", "agent"), 1)
     }
@@ -221,7 +221,7 @@ async def test_a_later_run_sees_what_the_repo_had_before_it(tmp_path: Path, monk
     )
     for path in (overlay.repo / "f", overlay.repo / "d" / "x"):
         at(path, "repo")
-    monkeypatch.setattr(record, "clock_ns", lambda: nanoseconds(times["one"]))
+    monkeypatch.setattr(base_record, "clock_ns", lambda: nanoseconds(times["one"]))
     await overlay.ended(began_at=times["one"])
     (overlay.repo / "f").write_text("host\n")
     (overlay.repo / "d" / "hidden").write_text("host\n")
@@ -351,7 +351,7 @@ async def test_a_crash_behind_the_last_step_counts_as_done(tmp_path: Path, monke
     def crash(path: Path) -> None:
         raise Crash
 
-    monkeypatch.setattr("orchestrator.workspace.transaction.shutil.rmtree", crash)
+    monkeypatch.setattr("orchestrator.workspace.apply.transaction.shutil.rmtree", crash)
     with pytest.raises(Crash):
         await overlay.apply()
     monkeypatch.undo()
@@ -369,7 +369,7 @@ async def test_a_rollback_leaves_alone_what_somebody_else_has_written(
     with pytest.raises(Crash):
         await overlay.apply()
     (overlay.repo / "a").write_text("somebody's")
-    assert recovery.recover(overlay.base / "apply") == "rolled_back"
+    assert rollback.recover(overlay.base / "apply") == "rolled_back"
     assert read(overlay.repo) == {b"a": File(b"somebody's"), b"b": File(b"1")}
 
 

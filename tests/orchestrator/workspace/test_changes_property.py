@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.contract.changes import ChangeSelection, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
-from orchestrator.workspace.changes import list_changes, unified_patch
+from orchestrator.workspace.changes.export import list_changes, unified_patch
 from tests.orchestrator.workspace.trees import (
     File,
     Link,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import ConflictError, NotFoundError, StorageError
 from orchestrator.workspace import snapshot
-from orchestrator.workspace.tree import is_whiteout
+from orchestrator.workspace.overlay.diff import is_whiteout
 from tests.orchestrator.workspace.overlay import Overlay
 from tests.orchestrator.workspace.test_apply_property import SLOW
 from tests.orchestrator.workspace.test_changes_property import by_path, edited, edits, expected

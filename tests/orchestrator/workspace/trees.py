@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from orchestrator.workspace.tree import is_whiteout
+from orchestrator.workspace.overlay.diff import is_whiteout
 
 
 class File(NamedTuple):

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.tasks import TaskOwner
+from orchestrator.system.tasks import TaskOwner
 
 PROC = Path("/proc")
 EVERY_SECONDS = 0.1

@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.config.models import Paths
 from orchestrator.contract.sandbox import LABEL_INSTANCE
 from orchestrator.credentials.homes import Homes
-from orchestrator.egress.client import RelayProcess
+from orchestrator.relay.control.client import RelayProcess
 from tests.podman.live import LiveService, podman, processes_with
 from tests.podman.soak.eyes import Eyes
 

@@ -17,7 +17,7 @@ import aiohttp
 
 from orchestrator.contract.sandbox import LABEL_INSTANCE
 from orchestrator.scripted import ScriptedProvider
-from orchestrator.tasks import TaskOwner
+from orchestrator.system.tasks import TaskOwner
 from tests.podman.live import LiveService, podman
 from tests.podman.soak.agents import Plan, make_repos, plan
 from tests.podman.soak.chaos import Chaos

@@ -13,8 +13,8 @@ import pytest
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.runs.limits.cgroup import CgroupMemory
-from orchestrator.runs.limits.memory import MemoryMeter, ProcessTable
-from orchestrator.runs.limits.watch import LimitsWatch
+from orchestrator.runs.limits.memory_watchdog import MemoryMeter, ProcessTable
+from orchestrator.runs.limits.monitor import LimitsWatch
 
 MIB = 1024 * 1024
 LIMIT = 64 * MIB

@@ -7,8 +7,8 @@ from orchestrator.config.models import Config
 from orchestrator.contract.runs import LimitsRequest
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.errors import InvalidRequestError, UnknownBackendError
+from orchestrator.runs.limits.messages import REASONS, exceeded, size_words
 from orchestrator.runs.limits.resolve import MOST, check_kept, enforcement_of, resolve_limits
-from orchestrator.runs.limits.words import REASONS, exceeded, size_words
 
 
 def config(default: dict[str, Any] | None = None, backend: dict[str, Any] | None = None, **more: Any) -> Config:

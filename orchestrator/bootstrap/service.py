@@ -1,0 +1,241 @@
+"""The composition root of the service: with its neighbours the only module that knows concrete classes.
+
+Objects are built in a visible order and handed what they need; they are let go of in the opposite order.  Only one
+service may own a state directory: the lock is taken first and given back last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from images.outside import installed_recipes
+from images.upgrade import PodmanImageUpgrader
+from orchestrator.api.app import create_app
+from orchestrator.api.server import start_servers
+from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.audit import AuditLog
+from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
+from orchestrator.bootstrap.runtime import Aside, instance_id, make_directories, owned, podman_runtime
+from orchestrator.bootstrap.vault import credential_chain, enabled_backends, open_vault, with_secrets
+from orchestrator.config.models import Config, Paths
+from orchestrator.config.telemetry import traces_target
+from orchestrator.contract.accounts import HomeKey
+from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.credentials import Credentialing
+from orchestrator.contract.images import ImageUpgrader
+from orchestrator.contract.metrics import BUILD, NO_METRICS
+from orchestrator.contract.traces import NO_TRACES, Traces
+from orchestrator.contract.types import AuthStatus
+from orchestrator.credentials import Homes, OwnKeys, probe_with_home
+from orchestrator.doctor import Finding, WantedImage, examine
+from orchestrator.podman.delete_tree import delete_tree
+from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
+from orchestrator.relay.control.client import RelayProcess
+from orchestrator.runs.accounts import Accounts
+from orchestrator.runs.deps import Deps
+from orchestrator.runs.limits.memory_watchdog import ProcessTable
+from orchestrator.runs.observe.gauges import Census
+from orchestrator.runs.observe.telemetry import Watcher
+from orchestrator.runs.observe.tracing import Trails
+from orchestrator.runs.service import Runs
+from orchestrator.runs.storage.database import Database
+from orchestrator.runs.storage.store import Store
+from orchestrator.runs.stream.journal import Journal
+from orchestrator.runs.stream.log_tail import LogWatcher
+from orchestrator.runs.supervisor import Supervisor
+from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
+from orchestrator.telemetry import PrometheusMetrics, open_traces
+from orchestrator.workspace.setup.prepare import DirectoryWorkspaces
+
+__all__ = [
+    "ADAPTER_REGISTRY",
+    "SAMPLE_FILES",
+    "Aside",
+    "AuditLog",
+    "ServiceHandle",
+    "delete_tree",
+    "image_builder",
+    "load_adapters",
+    "run_doctor",
+    "running_service",
+    "scripted_provider",
+    "spoken",
+]  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class ServiceHandle:
+    """A service that runs in this process."""
+
+    socket: Path
+    token: str = field(repr=False)
+    port: int | None
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _drain: bool = False
+
+    def request_stop(self, *, drain: bool = False) -> None:
+        """Ask for the end.  ``drain``: wait for the runs that have begun; else their containers go on without us."""
+        self._drain = self._drain or drain
+        self._stopping.set()
+
+    async def wait_stopped(self) -> None:
+        """Until ``request_stop`` was called."""
+        await self._stopping.wait()
+
+    @property
+    def drain(self) -> bool:
+        """Whether to wait for the runs at the end."""
+        return self._drain
+
+
+@asynccontextmanager
+async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> AsyncIterator[ServiceHandle]:
+    """A whole service for as long as the block lasts.
+
+    Raises ConflictError when another one owns the state directory, RuntimeUnavailableError when Podman cannot be used.
+    At the end: no more runs are taken, those that run are left to the next service (or waited for, with ``drain``).
+    """
+    async with AsyncExitStack() as stack:
+        await asyncio.to_thread(make_directories, paths)
+        stack.enter_context(owned(paths.lock_file))
+        config = await with_secrets(config, paths)
+        metrics, release = PrometheusMetrics(), version("podmentor")
+        traces = await asyncio.to_thread(
+            open_traces, traces_target(config), version=release,
+            instance=await asyncio.to_thread(instance_id, paths.state_dir), metrics=metrics,
+        )  # fmt: skip
+        stack.push_async_callback(traces.aclose)
+        vault = await stack.enter_async_context(open_vault(config, paths))
+        audit = AuditLog(paths.audit_log, metrics=metrics)
+        credentials = credential_chain(config, paths, vault)
+        runs, accounts, supervisor, tokens, journal, instance = await assemble(
+            config, paths, stack, credentials=credentials, audit=audit, metrics=metrics, traces=traces
+        )
+        metrics.put(BUILD, 1, version=release)
+        app = create_app(
+            runs=runs, accounts=accounts, tokens=tokens, credentials=credentials,
+            own_keys=OwnKeys(vault, audit, enabled_backends(config)), metrics=metrics, config=config, instance=instance,
+            version=release,
+        )  # fmt: skip
+        servers = await start_servers(
+            app,
+            host=config.server.host if listen_tcp else None,
+            port=config.server.port,
+            unix_socket=paths.api_socket,
+        )
+        stack.push_async_callback(servers.aclose)
+        handle = ServiceHandle(
+            socket=paths.api_socket,
+            token=await asyncio.to_thread(ensure_local_token, paths),
+            port=servers.port,
+        )
+        await audit.note("service.started", version=release, instance=instance)
+        try:
+            yield handle
+        finally:
+            await accounts.aclose()
+            await supervisor.stop(drain=handle.drain)
+            journal.close()
+            await audit.note("service.stopped", left_running=len(supervisor.let_go))
+
+
+async def assemble(
+    config: Config,
+    paths: Paths,
+    stack: AsyncExitStack,
+    *,
+    credentials: Credentialing,
+    audit: AuditLog,
+    image_tags: Mapping[str, str] | None = None,
+    metrics: PrometheusMetrics | None = None,
+    traces: Traces = NO_TRACES,
+) -> tuple[Runs, Accounts, Supervisor, TokenStore, Journal, str]:
+    """Everything below the API, started; what must be let go of is on ``stack``.  ``image_tags``: see PodmanRuntime."""
+    instance = await asyncio.to_thread(instance_id, paths.state_dir)
+    oneshot = [name for name, backend in config.external_agent.backends.items() if backend.oneshot]
+    adapters = load_adapters(enabled_backends(config), oneshot=oneshot)
+    database = Database(paths.database)
+    stack.push_async_callback(database.aclose)
+    await database.open()
+    numbers, trails = metrics or NO_METRICS, Trails(traces)
+    journal, store = Journal(database, Watcher(numbers, trails).appended), Store(database)
+    tokens = TokenStore(paths.database, local_token=await asyncio.to_thread(ensure_local_token, paths))
+    await stack.enter_async_context(tokens)
+    runtime = await podman_runtime(config, paths, instance, stack, image_tags=image_tags, metrics=numbers)
+    names = () if config.egress.hosts_file is None else ("--resolve-file", str(config.egress.hosts_file))
+    relay = RelayProcess(runtime_dir=paths.runtime_dir, log_path=paths.state_dir / "relay.log", options=names)
+    processes = ProcessTable()
+    stack.push_async_callback(processes.aclose)
+    watcher = await stack.enter_async_context(LogWatcher())
+    homes = Homes(paths.plugin_storage)
+    supervisor = Supervisor(
+        deps := Deps(
+            config=config,
+            paths=paths,
+            instance=instance,
+            adapters=adapters,
+            store=store,
+            journal=journal,
+            watcher=watcher,
+            runtime=runtime,
+            relay=relay,
+            processes=processes,
+            workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
+            credentials=credentials,
+            homes=homes,
+            audit=audit,
+            metrics=numbers,
+            trails=trails,
+            seen=SeenFiles(PACKAGED, paths.state_dir / SEEN_NAME).lookup,
+        )
+    )
+    stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))
+    await relay.start()
+    await supervisor.start()
+    if metrics is not None:
+        metrics.before_page(Census(database, supervisor, relay, metrics).look)
+    runs = Runs(deps, supervisor)
+    aside = Aside.of(config, paths, runtime, instance)
+
+    async def ask_cli(adapter: BaseAdapter, key: HomeKey) -> AuthStatus:
+        return await probe_with_home(
+            adapter=adapter,
+            plugin_storage=paths.plugin_storage,
+            user_id=key.user_id,
+            backend=key.backend,
+            probe=aside,
+        )
+
+    accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli, audit=audit)
+    await accounts.start()
+    return runs, accounts, supervisor, tokens, journal, instance
+
+
+def image_builder(config: Config, paths: Paths) -> ImageUpgrader:
+    """Builds, upgrades, lists and prunes the backends' images."""
+    return PodmanImageUpgrader(
+        state_dir=paths.state_dir,
+        base=config.images.base,
+        ca_bundle=config.images.ca_bundle,
+        runtime=config.podman.runtime,
+        extra_recipes=installed_recipes(),
+    )
+
+
+async def run_doctor(config: Config, paths: Paths) -> list[Finding]:
+    """Check this machine for this user."""
+    builder = image_builder(config, paths)
+    enabled = [name for name, backend in config.external_agent.backends.items() if backend.enabled]
+    wanted = await asyncio.to_thread(builder.wanted, [name for name in enabled if name in builder.backends()])
+    images = [WantedImage(backend, tag) for backend, tag in wanted.items()]
+    return await examine(config=config, paths=paths, images=images)
+
+
+def scripted_provider(*, scenario: str, api_key: str, pace: float = 0.0) -> ScriptedProvider:
+    """A model provider that follows a script; an async context manager with ``base_url``."""
+    return ScriptedProvider(scenario=scenario, api_key=api_key, pace=pace)

@@ -1,0 +1,246 @@
+"""``podmentor run``: a prompt to an agent, its work as it happens, and what came of it."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orchestrator.cli import repo as repos
+from orchestrator.cli.client.service import ServiceLink
+from orchestrator.cli.context import CliContext
+from orchestrator.cli.exits import HELP, INTERRUPTED, exit_of_run, hint_of_run
+from orchestrator.cli.ui import console as consoles
+from orchestrator.cli.ui.follow import InterruptedByUserError, Interrupts, Progress, cancel, see_through, submit
+from orchestrator.cli.ui.render import Transcript
+from orchestrator.cli.ui.safe import clean, one_line, to_json
+from orchestrator.cli.ui.summary import print_summary
+from orchestrator.errors import PodmentorError
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+
+
+def size(value: str) -> int:
+    """Bytes: 512m, 2g, 1.5GiB, 1048576."""
+    match = _SIZE.match(value)
+    if match is None or (number := int(float(match[1]) * _UNITS[match[2].lower()])) <= 0:
+        raise click.BadParameter(f"{value!r} is no size; write it like 512m or 2g")
+    return number
+
+
+@click.command(epilog=HELP)
+@click.argument("backend")
+@click.argument("prompt", required=False)
+@click.option(
+    "--repo", metavar="PATH|NAME", help="Repo to work on.  Default: the git repo around the current directory."
+)
+@click.option("--no-repo", is_flag=True, help="Begin with an empty workspace.")
+@click.option(
+    "--workspace", type=click.Choice(["overlay", "copy", "direct", "readonly"]),
+    help="overlay: the repo stays as it is; direct: the agent writes into it; readonly.  Default: overlay.",
+)  # fmt: skip
+@click.option("--tier", type=click.Choice(["0", "1"]), help="0: network; 1: none but the way to the model provider.")
+@click.option("--egress", multiple=True, metavar="HOST",
+              help="In tier 1: reach only this host of the allow-list; may be given several times.")  # fmt: skip
+@click.option("--no-egress", is_flag=True, help="In tier 1: reach none of the allow-list's hosts.")
+@click.option("--subagent", metavar="ID", help="Go on with this conversation.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit, in seconds.")
+@click.option("--memory", type=size, metavar="SIZE", help="Memory limit of the run: 512m, 2g.")
+@click.option("--disk", type=size, metavar="SIZE", help="Disk limit of workspace and home together: 500m, 8g.")
+@click.option("--json", "as_json", is_flag=True, help="Events as JSON lines, and the result as the last line.")
+@click.option("--quiet", "-q", is_flag=True, help="Only the final text.")
+@click.pass_context
+def command(ctx: click.Context, /, backend: str, prompt: str | None, **options: Any) -> None:
+    """Give PROMPT to BACKEND and watch it work.
+
+    PROMPT may be - (or left out) to read it from standard input.  Ctrl-C cancels the run and waits for its end; a
+    second Ctrl-C leaves at once.  Limits can be made narrower than configured; wider ones take an admin.
+
+    \b
+    Examples:
+        podmentor run claude-code "why does test_parser fail?"
+        git diff | podmentor run claude-code --tier 1 -
+        podmentor run claude-code --subagent ID "now fix it"
+        podmentor run codex --tier 1 --egress pypi.org --egress files.pythonhosted.org "update the lock file"
+    """
+    if options["repo"] is not None and options["no_repo"]:
+        raise click.UsageError("--repo and --no-repo exclude each other")
+    if options["egress"] and options["no_egress"]:
+        raise click.UsageError("--egress and --no-egress exclude each other")
+    if options["as_json"] and options["quiet"]:
+        raise click.UsageError("--json and --quiet exclude each other")
+    context: CliContext = ctx.obj
+    query = read_prompt(prompt)
+    choice = repos.choose(
+        options["repo"],
+        none=options["no_repo"],
+        continued=options["subagent"] is not None,
+        remote=context.url is not None,
+        cwd=Path.cwd(),
+        names={} if context.url is not None else context.config.repos,
+        state_dir=None if context.url is not None else context.paths.state_dir,
+    )
+    output = Output(as_json=options["as_json"], quiet=options["quiet"])
+    if choice.remark:
+        output.remark(choice.remark)
+    body = request_body(backend, query, choice.value, options)
+    ctx.exit(asyncio.run(perform(context, body, output)))
+
+
+def request_body(backend: str, query: str, repo: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of POST /v1/runs, with nothing in it that was not asked for."""
+    limits = {"wall_clock_seconds": options["timeout"], "memory_max_bytes": options["memory"],
+              "disk_max_bytes": options["disk"]}  # fmt: skip
+    limits = {name: value for name, value in limits.items() if value is not None}
+    body = {
+        "backend": backend,
+        "query": query,
+        "subagent_id": options["subagent"],
+        "repo": repo,
+        "tier": None if options["tier"] is None else int(options["tier"]),
+        "workspace": options["workspace"],
+        "egress": list(options["egress"]) or ([] if options["no_egress"] else None),
+        "limits": limits or None,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def read_prompt(prompt: str | None) -> str:
+    """The argument, or standard input.  Raises UsageError when there is nothing."""
+    if prompt is None and sys.stdin.isatty():
+        raise click.UsageError("no prompt: give it as an argument, or - to type it (end with Ctrl-D)")
+    if prompt is None or prompt == "-":
+        prompt = sys.stdin.buffer.read().decode("utf-8", errors="replace")
+    text = prompt.encode("utf-8", errors="replace").decode()  # an argument may hold bytes that are no text
+    if not text.strip():
+        raise click.UsageError("the prompt is empty")
+    return text
+
+
+@dataclass
+class Output:
+    """Where and how a run is shown."""
+
+    as_json: bool = False
+    quiet: bool = False
+    advice: bool = True
+    """Say how to go on with the conversation."""
+
+    def __post_init__(self) -> None:
+        self.out = consoles.out()
+        self.err = consoles.err()
+        self.transcript = Transcript(self.out)
+
+    @property
+    def plain(self) -> bool:
+        """Whether people read along."""
+        return not self.as_json and not self.quiet
+
+    def remark(self, text: str) -> None:
+        """Something beside the run itself."""
+        if self.plain:
+            self.err.out(f"· {clean(text)}", style="dim", highlight=False)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """The next event of the run."""
+        if self.as_json:
+            click.echo(to_json(event))
+        elif self.plain:
+            self.transcript.feed(event)
+
+    def cancelling(self) -> None:
+        """Ctrl-C was seen."""
+        self.transcript.close()
+        self.err.out("· cancelling … (Ctrl-C again leaves at once)", style="yellow", highlight=False)
+
+    def result(self, run: Mapping[str, Any], changes: list[dict[str, Any]] | None, exit_code: int) -> None:
+        """The end."""
+        self.transcript.close()
+        if self.as_json:
+            click.echo(to_json(result_line(run, changes, exit_code)))
+        elif self.plain:
+            print_summary(self.out, run, changes, hint=hint_of_run(run), advice=self.advice)
+        elif run.get("outcome") == "completed":
+            click.echo(clean(run.get("final_text") or ""))
+        else:
+            error = run.get("error") or {}
+            self.err.out(f"error: {clean(str(error.get('message', 'the run failed')))} [{error.get('reason')}]")
+
+
+def result_line(run: Mapping[str, Any], changes: list[dict[str, Any]] | None, exit_code: int) -> dict[str, Any]:
+    """The last line of --json."""
+    names = (
+        "run_id",
+        "subagent_id",
+        "backend",
+        "state",
+        "outcome",
+        "final_text",
+        "error",
+        "usage",
+        "limits",
+        "enforcement",
+    )
+    return {
+        "kind": "result",
+        **{name: run.get(name) for name in names},
+        "envelope": envelope(run),
+        "changes": changes,
+        "exit_code": exit_code,
+    }
+
+
+def envelope(run: Mapping[str, Any]) -> str:
+    """The documented tool result."""
+    prefix = f"[Subagent ID: {run.get('subagent_id')} - Use this ID to continue this conversation] "
+    if run.get("outcome") == "completed":
+        return prefix + (run.get("final_text") or "")
+    error = run.get("error") or {}
+    return f"{prefix}Error ({error.get('reason', 'lost')}): {error.get('message', 'the run has not finished')}"
+
+
+async def perform(context: CliContext, body: Mapping[str, Any], output: Output) -> int:
+    """The whole run; its exit code."""
+    with Interrupts() as interrupts:
+        link = ServiceLink(context)
+        try:
+            await interrupts.guard(link.connect(), interrupts.first)
+            return await _on_service(link, body, output, interrupts)
+        except InterruptedByUserError:
+            return INTERRUPTED
+        finally:
+            await link.aclose()
+
+
+async def _on_service(link: ServiceLink, body: Mapping[str, Any], output: Output, interrupts: Interrupts) -> int:
+    if link.embedded:
+        output.remark("no service is running: this command does its work")
+    accepted = await interrupts.guard(submit(link, body), interrupts.second)
+    progress = Progress(run_id=accepted["run_id"], subagent_id=accepted["subagent_id"])
+    output.remark(f"run {one_line(progress.run_id)} of {one_line(str(body['backend']))}"
+                  + (f" on {one_line(str(body['repo']), 200)}" if "repo" in body else ""))  # fmt: skip
+    await see_through(link, progress, output.event, interrupts=interrupts, on_cancel=output.cancelling)
+    run, changes = await interrupts.guard(outcome(link, progress.run_id), interrupts.second)
+    exit_code = INTERRUPTED if progress.interrupted else exit_of_run(run)
+    try:
+        output.result(run, changes, exit_code)
+    except BrokenPipeError:
+        await cancel(link, progress.run_id)
+        raise
+    return exit_code
+
+
+async def outcome(link: ServiceLink, run_id: str) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+    """The finished run, and what its workspace changed (None when that cannot be had)."""
+    run = await link.call(lambda client: client.run(run_id))
+    if run.get("workspace") == "readonly":
+        return run, None
+    try:
+        return run, await link.call(lambda client: client.changes(run["subagent_id"]))
+    except PodmentorError:
+        return run, None

@@ -1,0 +1,297 @@
+"""The service's side of the relay: finds or starts the process, keeps it in step with the grants, lets go of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from orchestrator.contract.egress import EgressGrant, EgressListener
+from orchestrator.contract.gateway import GatewayGrant, RelayTotals
+from orchestrator.errors import InvalidRequestError, PodmentorError, SandboxError
+from orchestrator.relay.control.connection import Link, LinkLostError, RelayRefusedError
+from orchestrator.relay.control.protocol import Traffic, check_egress, check_grant, grant_to_wire, socket_name
+from orchestrator.relay.control.reports import Inbox
+from orchestrator.relay.control.spawn import Process, start_detached
+from orchestrator.relay.control.totals import totals_from_wire
+from orchestrator.system.tasks import TaskOwner
+
+log = logging.getLogger(__name__)
+
+START_SECONDS: Final = 60.0
+"""A cold start reads all of aiohttp from disk, on machines that may be busy."""
+ATTEMPTS: Final = 3
+END_LADDER: Final = ((None, 3.0), (signal.SIGTERM, 2.5), (signal.SIGKILL, 5.0))
+"""What is sent after ``shutdown``, and how long its effect is waited for."""
+RETRY_SECONDS: Final = (0.05, 5.0)
+"""First and longest pause between attempts to bring a lost relay back."""
+
+
+class RelayProcess:
+    """``Relay`` of the contract, by a process that outlives the service.
+
+    ``runtime_dir``: holds the control socket.  ``log_path``: the relay's log.  ``python``: absolute path of the
+    interpreter.  ``linger``: seconds that a relay without grants waits for a service.  ``ca_file``: authorities to
+    trust instead of the system's.  ``options``: further arguments of the relay's command line.  ``on_restart`` is told
+    the runs whose grants were given to a new relay after theirs died; their streams of that moment were cut.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime_dir: Path,
+        log_path: Path,
+        python: str = sys.executable,
+        linger: float = 10.0,
+        ca_file: Path | None = None,
+        options: tuple[str, ...] = (),
+        on_restart: Callable[[frozenset[str]], None] | None = None,
+    ) -> None:
+        self._control = runtime_dir / socket_name()
+        self._log_path = log_path
+        self._python = python
+        trust = () if ca_file is None else ("--ca-file", str(ca_file.absolute()))
+        self._options = ("--linger", str(linger), *trust, *options)
+        self._on_restart = on_restart
+        self._grants: dict[tuple[str, str], GatewayGrant | EgressGrant] = {}
+        """By operation and run."""
+        self._inbox: Inbox | None = None
+        self._tasks = TaskOwner("relay-client")
+        self._lock = asyncio.Lock()
+        self._link: Link | None = None
+        self._process: Process | None = None
+        self._children: dict[int, Process] = {}
+        self._starting: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @property
+    def pid(self) -> int | None:
+        """The relay's process id while we are connected."""
+        return self._process.pid if self._link is not None and self._process is not None else None
+
+    async def start(self) -> None:
+        """Connect to the relay that an earlier service left, or start one.
+
+        Raises: SandboxError when neither works; the relay's log tells more.
+        """
+        await self._ensure()
+
+    def listen(self, listener: EgressListener) -> None:
+        """Call ``listener`` with every report of the proxies; to be called before ``start``."""
+        self._inbox = Inbox(listener, self._tasks)
+
+    async def grant(self, grant: GatewayGrant) -> None:
+        """Open the run's gateway, or replace the run's grant.
+
+        Raises: InvalidRequestError for a grant that cannot be honoured, SandboxError when its socket cannot be made.
+        """
+        check_grant(grant)
+        await self._open("grant", grant)
+
+    async def grant_egress(self, grant: EgressGrant) -> None:
+        """Open the run's egress proxy, or replace its rules.  Raises as ``grant`` does."""
+        check_egress(grant)
+        await self._open("grant_egress", grant)
+
+    async def _open(self, op: str, grant: GatewayGrant | EgressGrant) -> None:
+        place = (op, grant.run_id)
+        previous = self._grants.get(place)
+        self._grants[place] = grant
+        try:
+            await self._call(op, grant=grant_to_wire(grant))
+        except PodmentorError:
+            if self._grants.get(place) is grant:
+                del self._grants[place]
+                if previous is not None:
+                    self._grants[place] = previous
+            raise
+
+    async def revoke(self, run_id: str) -> None:
+        """Close and remove the run's sockets and cut what goes through them; unknown ids are fine."""
+        await self.retire(run_id)
+
+    async def retire(self, run_id: str) -> Traffic | None:
+        """Like ``revoke``; the counts of the run's gateway, None when the relay did not know of one."""
+        grants = [found for op in ("grant", "grant_egress") if (found := self._grants.pop((op, run_id), None))]
+        answer = await self._call("revoke", spawn=False, run_id=run_id)
+        if answer is None:
+            for grant in grants:  # a dead relay left them
+                await asyncio.to_thread(grant.socket_path.unlink, missing_ok=True)
+            return None
+        if self._inbox is not None and answer["reports"]:
+            await self._inbox.settled(answer["relay"], answer["reports"])
+        return None if answer["traffic"] is None else Traffic(**answer["traffic"])
+
+    async def granted(self) -> set[str]:
+        """The runs that have a socket now, those of an earlier service included."""
+        answer = await self._call("granted")
+        return set() if answer is None else set(answer["runs"])
+
+    async def stats(self) -> dict[str, Traffic]:
+        """The counts of every run that has a socket now."""
+        answer = await self._call("stats")
+        return {} if answer is None else {run: Traffic(**counts) for run, counts in answer["runs"].items()}
+
+    async def totals(self) -> RelayTotals | None:
+        """What has gone through the relay since its start; None: there is none, or one of before it counted."""
+        answer = await self._call("stats", spawn=False)
+        return None if answer is None or "totals" not in answer else totals_from_wire(answer["totals"])
+
+    async def aclose(self, *, keep: bool) -> None:
+        """Let go of the relay (``keep``) or end it; safe to call twice."""
+        self._closing = True
+        if self._starting is not None:  # a child that is just being started must not slip away
+            await asyncio.wait({self._starting}, timeout=START_SECONDS)
+        try:
+            if not keep:
+                await self._end()
+        finally:
+            if self._link is not None:
+                await self._link.aclose()
+                self._link = None
+            await self._tasks.aclose()
+            for process in {*self._children.values(), *([self._process] if self._process else [])}:
+                process.close()
+            self._children.clear()
+            self._process = None
+
+    async def _end(self) -> None:
+        with contextlib.suppress(SandboxError):
+            await self._call("shutdown", spawn=False)
+        process = self._process
+        for number, seconds in END_LADDER:
+            if process is None or process.ended:
+                break
+            if number is not None:
+                log.warning("relay %d is sent %s", process.pid, number.name)
+                process.signal(number)
+            await process.wait(seconds)
+
+    async def _call(self, op: str, *, spawn: bool = True, **fields: Any) -> dict[str, Any] | None:
+        """The relay's answer; None when there is no relay and none is to be started."""
+        for _ in range(ATTEMPTS):
+            link = await self._ensure(spawn=spawn)
+            if link is None:
+                return None
+            try:
+                return await link.call(op, **fields)
+            except LinkLostError:
+                self._lost(link)  # the writer may notice before the reader has; asking the same link again is no use
+                if op == "shutdown":
+                    return None
+        raise SandboxError(f"the relay ends again and again; see {self._log_path}")
+
+    async def _ensure(self, *, spawn: bool = True) -> Link | None:
+        """A link to a relay that has all our grants."""
+        async with self._lock:
+            if self._link is not None:
+                return self._link
+            for _ in range(ATTEMPTS):
+                link = await Link.open(self._control, owner=self._tasks, on_lost=self._lost, on_push=self._pushed)
+                if link is None:
+                    if not spawn or self._closing:
+                        return None
+                    if self._starting is None or self._starting.done():  # else a cancelled caller left it to us
+                        self._starting = self._tasks.spawn(self._start_process(), name="start")
+                    await asyncio.shield(self._starting)
+                    continue
+                try:
+                    self._watch(link.pid)
+                    await self._send_grants(link)
+                    if self._inbox is not None:
+                        await link.call("subscribe")
+                except (LinkLostError, ProcessLookupError):
+                    await link.aclose()
+                    continue
+                except BaseException:
+                    await link.aclose()
+                    raise
+                if not link.lost:
+                    self._link = link
+                    return link
+            raise SandboxError(f"the relay could not be started; see {self._log_path}")
+
+    def _watch(self, pid: int) -> None:
+        if self._process is None or self._process.pid != pid or self._process.ended:
+            if self._process is not None and not self._process.child:
+                self._process.close()
+            self._process = self._children.get(pid) or Process(pid, child=False)
+
+    async def _start_process(self) -> None:
+        """Start a relay and keep its handle, even when the caller is cancelled meanwhile."""
+        if self._process is not None:
+            # The old one must be gone before another may have the control socket.
+            await self._process.wait(3.0)
+        arguments = ["--control", str(self._control.absolute()), "--log", str(self._log_path.absolute())]
+        try:
+            pid, ready = await asyncio.to_thread(
+                start_detached,
+                self._python,
+                [*arguments, *self._options],
+                log_path=self._log_path,
+                ready_seconds=START_SECONDS,
+            )
+        except OSError as error:
+            log.error("the relay could not be started: %s", error)  # noqa: TRY400  # the traceback says no more
+            return
+        child = Process(pid, child=True)
+        self._children = {number: known for number, known in self._children.items() if not known.ended}
+        self._children[pid] = child
+        if not ready:
+            log.warning("relay %d did not become ready", pid)
+            child.signal(signal.SIGKILL)
+            await child.wait(5.0)
+
+    def _live_grants(self) -> list[GatewayGrant | EgressGrant]:
+        now = time.time()
+        self._grants = {place: grant for place, grant in self._grants.items() if grant.expires_at > now}
+        return list(self._grants.values())
+
+    async def _send_grants(self, link: Link) -> None:
+        for grant in self._live_grants():
+            op = "grant" if isinstance(grant, GatewayGrant) else "grant_egress"
+            try:
+                await link.call(op, grant=grant_to_wire(grant))
+            except (InvalidRequestError, RelayRefusedError) as error:
+                # Its control directory may be gone with its run; the others must not suffer from that.
+                log.warning("run %s has lost a way out (%s): %s", grant.run_id, op, error.message)
+
+    def _pushed(self, link: Link, message: dict[str, Any]) -> None:
+        async def taken(number: int) -> None:
+            with contextlib.suppress(LinkLostError, SandboxError):
+                await link.call("taken", number=number)
+
+        if self._inbox is not None:
+            self._inbox.push(message, taken)
+
+    def _lost(self, link: Link) -> None:
+        if link is not self._link:
+            return
+        self._link = None
+        if not self._closing:
+            log.warning("the relay (process %d) is gone", link.pid)
+            if self._live_grants():
+                self._tasks.spawn(self._recover(), name="recover")
+
+    async def _recover(self) -> None:
+        """Bring the relay back for as long as there are grants that need it."""
+        pause, longest = RETRY_SECONDS
+        while not self._closing and (grants := self._live_grants()):
+            try:
+                await self._ensure()
+            except SandboxError as error:
+                log.error("%s", error.message)  # noqa: TRY400  # expected, and tried again
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, longest)
+                continue
+            runs = frozenset(grant.run_id for grant in grants)
+            log.warning("a relay serves again; grants renewed: %d", len(runs))
+            if self._on_restart is not None:
+                self._on_restart(runs)
+            return

@@ -1,0 +1,146 @@
+"""What a run does, told to those who watch: numbers, traces, the audit log.
+
+Numbers and traces come from what the journal has just taken in, so that a run which is taken over after a restart, and
+whose log is read again from its start, counts once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from orchestrator.contract import metrics as m
+from orchestrator.contract.audit import Fact
+from orchestrator.contract.egress import EgressReport
+from orchestrator.contract.metrics import Metrics
+from orchestrator.contract.sandbox import SandboxExit
+from orchestrator.contract.traces import RunTrace, Step
+from orchestrator.errors import PodmentorError
+from orchestrator.events import Error, TerminalEvent
+from orchestrator.runs.clock import seconds_since
+from orchestrator.runs.deps import Deps
+from orchestrator.runs.limits.messages import REASONS
+from orchestrator.runs.observe.tracing import Trails
+from orchestrator.runs.state import outcome_of
+from orchestrator.runs.stream.journal import Appended
+
+log = logging.getLogger(__name__)
+
+_TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
+
+
+class Watcher:
+    """Told of every append to the journal, once it is stored."""
+
+    def __init__(self, metrics: Metrics, trails: Trails) -> None:
+        self._metrics = metrics
+        self._trails = trails
+
+    def appended(self, what: Appended) -> None:
+        """Count it.  Never raises: no number is worth a run."""
+        try:
+            self._count(what)
+        except Exception:
+            log.exception("run %s could not be counted", what.run_id)
+
+    def _count(self, what: Appended) -> None:
+        add, observe = self._metrics.add, self._metrics.observe
+        observe(m.APPEND_SECONDS, what.seconds)
+        for (kind, source), number in Counter((one.event.kind, one.source) for one in what.entries).items():
+            add(m.EVENTS, number, kind=kind, source=source)
+        state = what.update.get("state")
+        if state == "starting" and what.started_at is None:  # else an earlier service had begun to start it
+            observe(m.QUEUE_SECONDS, seconds_since(what.created_at), backend=what.backend)
+        elif state == "running" and what.started_at is not None:
+            observe(m.START_SECONDS, seconds_since(what.started_at), backend=what.backend)
+        elif state == "finished":
+            self._ended(what)
+
+    def _ended(self, what: Appended) -> None:
+        add = self._metrics.add
+        last = what.entries[-1].event
+        reason = last.reason if isinstance(last, Error) else ""
+        outcome = str(what.update["outcome"])
+        usage: dict[str, Any] = json.loads(str(what.update.get("usage", "{}")))
+        tokens = usage.get("tokens") or {}
+        add(m.RUNS_ENDED, backend=what.backend, outcome=outcome, reason=reason)
+        if what.started_at is not None:
+            self._metrics.observe(m.RUN_SECONDS, seconds_since(what.started_at), backend=what.backend, outcome=outcome)
+        add(m.OUTPUT_BYTES, usage.get("output_bytes", 0), backend=what.backend)
+        for kind in _TOKEN_KINDS:
+            if tokens.get(kind):
+                add(m.TOKENS, tokens[kind], backend=what.backend, kind=kind)
+        if reason in REASONS:
+            add(m.LIMITS, limit=reason)
+        if self._trails.enabled:
+            counts = {f"podmentor.tokens.{kind}": int(tokens[kind]) for kind in _TOKEN_KINDS if kind in tokens}
+            self._trails.hand_over(_trace(what, outcome, reason, self._trails.taken(what.run_id), counts))
+
+
+def _trace(what: Appended, outcome: str, reason: str, seen: tuple[Step, ...], counts: Mapping[str, int]) -> RunTrace:
+    began, ended = _nanoseconds(what.created_at), time.time_ns()
+    admitted = ended if what.started_at is None else _nanoseconds(what.started_at)
+    steps = [Step(name="queue", began=began, ended=admitted), *seen]
+    started = [step.ended for step in seen if step.name == "start" and not step.failed]
+    taken_over = not started and what.state == "running"
+    if started or taken_over:
+        until = next((step.began for step in seen if step.name == "teardown"), ended)
+        steps.append(Step(name="running", began=started[-1] if started else admitted, ended=until))
+    attributes: dict[str, str | int | bool] = {
+        "podmentor.run_id": what.run_id, "podmentor.backend": what.backend, "podmentor.tier": what.tier,
+        "podmentor.outcome": outcome, **counts,
+    }  # fmt: skip
+    if reason:
+        attributes["podmentor.reason"] = reason
+    if taken_over:
+        attributes["podmentor.taken_over"] = True
+    return RunTrace(
+        run_id=what.run_id, traceparent=what.traceparent, began=began, ended=ended, failed=outcome == "failed",
+        attributes=attributes, steps=tuple(sorted(steps, key=lambda step: step.began)),
+    )  # fmt: skip
+
+
+def _nanoseconds(ts: str) -> int:
+    return round(datetime.fromisoformat(ts).timestamp() * 1_000_000) * 1000
+
+
+def count_report(report: EgressReport, metrics: Metrics) -> None:
+    """A report of the egress proxy."""
+    metrics.add(m.EGRESS_ATTEMPTS, report.count, verdict=report.verdict)
+    for direction, size in (("up", report.bytes_up), ("down", report.bytes_down)):
+        metrics.add(m.EGRESS_BYTES, size, direction=direction)
+
+
+async def note_end(run_id: str, last: TerminalEvent, ended: SandboxExit | None, deps: Deps) -> None:
+    """A run's last event is about to be written: into the audit log with how it ended.
+
+    After a crash at this very moment the next service ends the run again, and there are two lines.
+    """
+    try:
+        record = (await deps.store.run(run_id)).record
+    except PodmentorError as error:
+        log.error("the end of run %s is missing in the audit log: %s", run_id, error.message)  # noqa: TRY400
+        return
+    who: dict[str, Fact] = {"user_id": record.user_id, "run_id": run_id, "backend": record.backend}
+    reason = last.reason if isinstance(last, Error) else None
+    if isinstance(last, Error) and reason in REASONS:
+        await deps.audit.note(
+            "limit.hit", **who, limit=reason, allowed=_detail(last, "limit_"), used=_detail(last, "used_")
+        )
+    await deps.audit.note(
+        "run.ended", **who, subagent_id=record.subagent_id, tier=record.tier, credential=record.credential_link,
+        outcome=outcome_of(last), reason=reason, exit_code=None if ended is None else ended.exit_code,
+        duration_ms=None if record.started_at is None else round(1000 * seconds_since(record.started_at)),
+    )  # fmt: skip
+
+
+def _detail(error: Error, prefix: str) -> int | None:
+    """The first number of this family in the error's details: whole, since that is all a line takes."""
+    found = (value for name, value in error.details.items() if name.startswith(prefix))
+    value = next(found, None)
+    return round(value) if isinstance(value, int | float) else None

@@ -1,0 +1,184 @@
+"""The SQLite file: one connection in one thread, WAL, a schema version.
+
+Every statement of podmentor's own runs in that thread, so there is one writer and no lock contention within the
+service.  ``call`` is a transaction: all of it or nothing.
+
+A commit survives the end of this process, however it comes.  When the machine itself goes down, the last moments may be
+missing (``synchronous=NORMAL``; the file stays sound), but for those that were asked to be ``durable``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from orchestrator.errors import StorageError
+from orchestrator.system.sqlite_file import storage_error
+
+T = TypeVar("T")
+
+SCHEMA_VERSION = 4
+MIGRATIONS = {
+    1: "ALTER TABLE runs ADD COLUMN credential_link TEXT;",
+    2: "ALTER TABLE runs ADD COLUMN egress TEXT; ALTER TABLE runs ADD COLUMN egress_added TEXT NOT NULL DEFAULT '[]';",
+    3: "ALTER TABLE runs ADD COLUMN enforcement TEXT NOT NULL DEFAULT '{}';"
+    " ALTER TABLE runs ADD COLUMN traceparent TEXT;",
+}
+"""From each version to the next one."""
+
+SCHEMA = """
+CREATE TABLE subagents (
+  subagent_id TEXT PRIMARY KEY,
+  user_id TEXT NOT NULL,
+  backend TEXT NOT NULL,
+  backend_session_id TEXT,
+  repo TEXT,
+  source_path TEXT,
+  workspace TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  last_used_at TEXT NOT NULL
+);
+CREATE TABLE sandboxes (
+  sandbox_id TEXT PRIMARY KEY,
+  subagent_id TEXT NOT NULL REFERENCES subagents ON DELETE CASCADE,
+  container_id TEXT,
+  image_id TEXT NOT NULL,
+  log_path TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  ended_at TEXT
+);
+CREATE TABLE runs (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  run_id TEXT NOT NULL UNIQUE,
+  subagent_id TEXT NOT NULL REFERENCES subagents ON DELETE CASCADE,
+  sandbox_id TEXT REFERENCES sandboxes ON DELETE SET NULL,
+  log_offset INTEGER NOT NULL DEFAULT 0,
+  user_id TEXT NOT NULL,
+  backend TEXT NOT NULL,
+  query TEXT NOT NULL,
+  state TEXT NOT NULL,
+  outcome TEXT,
+  tier INTEGER NOT NULL,
+  limits TEXT NOT NULL,
+  memory_enforcement TEXT,
+  usage TEXT NOT NULL DEFAULT '{}',
+  final_text TEXT,
+  error TEXT,
+  exit_code INTEGER,
+  cli_version TEXT,
+  metadata TEXT NOT NULL,
+  last_seq INTEGER NOT NULL DEFAULT 0,
+  created_at TEXT NOT NULL,
+  started_at TEXT,
+  finished_at TEXT,
+  idempotency_key TEXT,
+  request_sha256 TEXT NOT NULL,
+  token_sha256 TEXT,
+  cancel_requested INTEGER NOT NULL DEFAULT 0,
+  credential_link TEXT,
+  egress TEXT,
+  egress_added TEXT NOT NULL DEFAULT '[]',
+  enforcement TEXT NOT NULL DEFAULT '{}',
+  traceparent TEXT
+);
+CREATE UNIQUE INDEX runs_idempotency ON runs (user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX runs_subagent ON runs (subagent_id);
+CREATE INDEX runs_unfinished ON runs (state) WHERE state != 'finished';
+CREATE TABLE events (
+  run_id TEXT NOT NULL REFERENCES runs (run_id) ON DELETE CASCADE,
+  seq INTEGER NOT NULL,
+  ts TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  source TEXT NOT NULL,
+  parent_tool_call_id TEXT,
+  data TEXT NOT NULL,
+  PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;
+"""
+
+
+class Database:
+    """The one connection.  Raises StorageError when the file cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        """Open the file; make or check its schema."""
+        await self._run(self._open)
+
+    async def aclose(self) -> None:
+        """Close the connection once what was asked before is done."""
+        if self._connection is not None:
+            await self._run(self._connection.close)
+            self._connection = None
+        self._executor.shutdown(wait=False)
+
+    async def call(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
+        """Run ``work`` in the database's thread, as one transaction.
+
+        ``durable``: it is on the disk when this returns, and so is all that was committed before.
+        A caller that is cancelled does not interrupt the transaction: it is finished, only nobody waits for it.
+        """
+        return await self._run(lambda: self._synced(work) if durable else self._transaction(work))
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except sqlite3.Error as error:
+            raise storage_error(error, self._path) from error
+
+    def _open(self) -> None:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.row_factory = sqlite3.Row
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=10000"):
+            connection.execute(f"PRAGMA {pragma}")
+        self._path.chmod(0o600)
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise StorageError(
+                f"{self._path} was written by a newer podmentor (schema {version}, this one knows {SCHEMA_VERSION}): "
+                "install that one again, or put a backup from before it in the file's place",
+                path=str(self._path),
+            )
+        if version == 0:
+            connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        for step in range(version or SCHEMA_VERSION, SCHEMA_VERSION):
+            connection.executescript(f"BEGIN; {MIGRATIONS[step]} PRAGMA user_version={step + 1}; COMMIT;")
+
+    def _synced(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._connection is None:
+            return self._transaction(work)
+        self._connection.execute("PRAGMA synchronous=FULL")
+        try:
+            return self._transaction(work)
+        finally:
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+
+    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._connection
+        if connection is None:
+            raise StorageError("the database is closed")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result

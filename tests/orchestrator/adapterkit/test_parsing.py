@@ -1,0 +1,70 @@
+"""The common rules of line parsers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from orchestrator.adapterkit.parsing import JsonLinesParser, decode
+from orchestrator.events import AgentEvent, Completed, Error, MessageDelta, Status, Tokens
+
+
+class Echo(JsonLinesParser):
+    def on_object(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
+        if obj.get("end"):
+            done = Completed(final_text="", tokens=Tokens(input=0, output=0), duration_ms=0)
+            return [done, MessageDelta(text="after", message_id="m")]
+        return [MessageDelta(text=obj["text"], message_id="m")]
+
+    def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
+        return [Error(reason="cli_failed", message=stderr_tail, details={"exit_code": exit_code})]
+
+
+def test_lines_that_are_not_understood_become_events() -> None:
+    parser = Echo()
+    events = parser.feed(b'{"text":"a"}\nnot json\n[1]\n{"other":1}\n\n\xff\xfe\n' + b"z" * 5000 + b"\n")
+    assert [e.kind for e in events] == ["message_delta", "status", "status", "status", "status", "status"]
+    lines = [e.info["line"] for e in events if isinstance(e, Status)]
+    assert lines == [2, 3, 4, 6, 7]
+    assert isinstance(events[-1], Status)
+    assert events[-1].info["raw"].endswith("[cut: 5000 characters]")
+
+
+def test_deeply_nested_json_does_not_crash() -> None:
+    [event] = Echo().feed(b"[" * 200_000 + b"\n")
+    assert isinstance(event, Status)
+
+
+def test_nothing_follows_the_terminal_event() -> None:
+    parser = Echo()
+    assert [e.kind for e in parser.feed(b'{"end":1}\n{"text":"late"}\n')] == ["completed"]
+    assert parser.feed(b'{"text":"later"}\n') == []
+    assert parser.close(0, "") == []
+
+
+def test_close_reads_the_last_line_and_ends_the_run() -> None:
+    parser = Echo()
+    assert parser.feed(b'{"text":"no newline"}') == []
+    events = parser.close(1, "boom")
+    assert [e.kind for e in events] == ["message_delta", "error"]
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    (r'{"a": "x\ud83dy"}', {"a": "x\ufffdy"}),
+    (r'["\ude00", {"\uD83D": 1}]', ["\ufffd", {"\ufffd": 1}]),
+    (r'"\ud83d\ude00"', "\U0001f600"),
+    (r'"\\ud83d"', "\\ud83d"),
+    ('[1, 1.5, -2e3, null, true]', [1, 1.5, -2000.0, None, True]),
+])  # fmt: skip
+def test_what_is_decoded_can_be_written_in_utf8(text: str, value: object) -> None:
+    assert decode(text) == value
+    json.dumps(decode(text), ensure_ascii=False, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize("text", ["NaN", "[-Infinity]", '{"a": 1e999}', "[-1e999]", "{", "9" * 5000])
+def test_what_json_cannot_hold_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"JSON|range|Expecting|digits"):
+        decode(text)
