@@ -85,10 +85,14 @@ async def measure(directory: Path, port: int, args: argparse.Namespace) -> None:
     sockets = {"socat": directory / "socat.sock", "gateway": directory / "gateway.sock"}
     await relay.grant(
         GatewayGrant(
-            run_id="benchmark", socket_path=sockets["gateway"], route=route, api_key="sk-benchmark-key",
-            token_sha256=hashlib.sha256(TOKEN.encode()).hexdigest(), expires_at=time.time() + 3600,
+            run_id="benchmark",
+            socket_path=sockets["gateway"],
+            route=route,
+            api_key="sk-benchmark-key",
+            token_sha256=hashlib.sha256(TOKEN.encode()).hexdigest(),
+            expires_at=time.time() + 3600,
         )
-    )  # fmt: skip
+    )
     socat = await asyncio.create_subprocess_exec(
         "socat", f"UNIX-LISTEN:{sockets['socat']},fork,unlink-early", f"TCP:127.0.0.1:{port}"
     )

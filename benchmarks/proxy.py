@@ -114,10 +114,12 @@ async def measure(directory: Path, port: int, args: argparse.Namespace) -> None:
     ports = {"socat": None, "proxy": port}
     await relay.grant_egress(
         EgressGrant(
-            run_id="benchmark", socket_path=sockets["proxy"], rules=(f"{NAME}:{port}", f"127.0.0.1:{port}"),
+            run_id="benchmark",
+            socket_path=sockets["proxy"],
+            rules=(f"{NAME}:{port}", f"127.0.0.1:{port}"),
             expires_at=time.time() + 3600,
         )
-    )  # fmt: skip
+    )
     socat = await asyncio.create_subprocess_exec(
         "socat", "-b", "65536", f"UNIX-LISTEN:{sockets['socat']},fork,unlink-early", f"TCP:127.0.0.1:{port}"
     )

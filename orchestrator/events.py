@@ -15,14 +15,36 @@ Kind: TypeAlias = Literal[
 ]
 Source: TypeAlias = Literal["agent", "orchestrator"]
 KINDS: tuple[Kind, ...] = (
-    "session_started", "thinking", "message_delta", "tool_use", "tool_result", "completed", "error", "status",
-)  # fmt: skip
+    "session_started",
+    "thinking",
+    "message_delta",
+    "tool_use",
+    "tool_result",
+    "completed",
+    "error",
+    "status",
+)
 
 ErrorReason: TypeAlias = Literal[
-    "auth_required", "auth_rejected", "credit_exhausted", "rate_limited", "provider_unavailable", "cli_failed",
-    "cli_not_installed", "resume_failed", "timeout", "idle_timeout", "start_timeout", "memory_exceeded",
-    "disk_exceeded", "output_exceeded", "cancelled", "image_missing", "sandbox_failed", "lost",
-]  # fmt: skip
+    "auth_required",
+    "auth_rejected",
+    "credit_exhausted",
+    "rate_limited",
+    "provider_unavailable",
+    "cli_failed",
+    "cli_not_installed",
+    "resume_failed",
+    "timeout",
+    "idle_timeout",
+    "start_timeout",
+    "memory_exceeded",
+    "disk_exceeded",
+    "output_exceeded",
+    "cancelled",
+    "image_missing",
+    "sandbox_failed",
+    "lost",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,13 +27,17 @@ _RESUME = re.compile(r"no conversation found|--resume requires|is not a (valid )
 _LOGGED_OUT = re.compile(r"not logged in|no api key|run /login|claude auth login|setup-token", re.IGNORECASE)
 _REFUSED = re.compile(
     r"invalid (api key|x-api-key|bearer token)|oauth token (has )?(expired|been revoked|revoked)"
-    r"|failed to authenticate|organization has been disabled", re.IGNORECASE)  # fmt: skip
+    r"|failed to authenticate|organization has been disabled",
+    re.IGNORECASE,
+)
 _CREDIT = re.compile(r"credit balance|out of (extra usage|credits)|monthly spend limit", re.IGNORECASE)
 _LIMIT = re.compile(r"usage limit|rate.?limit|hit your (\S+ )?limit|too many requests", re.IGNORECASE)
 _PROVIDER = re.compile(
     r"overloaded|connection (error|closed|refused|reset)|socket|stream (idle|ended|was cut|closed)"
     r"|timed? ?out|unable to connect|fetch failed|ECONN|ENOTFOUND|EAI_AGAIN|network|server_error|terminated"
-    r"|internal server error|mid-response", re.IGNORECASE)  # fmt: skip
+    r"|internal server error|mid-response",
+    re.IGNORECASE,
+)
 
 
 def reason_of(failure: Failure) -> ErrorReason:

@@ -93,8 +93,11 @@ def _told_tokens(obj: dict[str, Any]) -> Tokens | None:
 def _counts(usage: Any) -> dict[str, int]:
     if not isinstance(usage, dict):
         return {}
-    return {name: value for name, value in usage.items()
-            if isinstance(value, int) and not isinstance(value, bool) and value >= 0}  # fmt: skip
+    return {
+        name: value
+        for name, value in usage.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    }
 
 
 def _tokens(usage: dict[str, int]) -> Tokens:

@@ -35,22 +35,63 @@ from orchestrator.events import (
 )
 
 BlockReader: TypeAlias = Callable[[dict[str, Any]], Sequence[AgentEvent]]
-QUIET_TYPES = frozenset({
-    "control_response", "control_cancel_request", "keep_alive", "tool_progress", "tool_use_summary",
-    "prompt_suggestion", "transcript_mirror", "attachment", "tombstone",
-})  # fmt: skip
+QUIET_TYPES = frozenset(
+    {
+        "control_response",
+        "control_cancel_request",
+        "keep_alive",
+        "tool_progress",
+        "tool_use_summary",
+        "prompt_suggestion",
+        "transcript_mirror",
+        "attachment",
+        "tombstone",
+    }
+)
 """Lines that say nothing about the run that another line does not say."""
-QUIET_SYSTEM = frozenset({
-    "status", "thinking", "thinking_tokens", "session_state_changed", "turn_starting", "turn_duration",
-    "task_started", "task_progress", "task_updated", "task_notification", "task_summary", "background_tasks",
-    "hook_started", "hook_progress", "hook_response", "stop_hook_summary", "permission_denied", "compact_boundary",
-    "commands_changed", "file_snapshot", "files_persisted", "memory_recall", "memory_saved", "plugin_install",
-    "elicitation_complete", "post_turn_summary", "worker_shutting_down",
-})  # fmt: skip
-STREAM_TYPES = frozenset({
-    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
-    "message_stop", "ping", "error",
-})  # fmt: skip
+QUIET_SYSTEM = frozenset(
+    {
+        "status",
+        "thinking",
+        "thinking_tokens",
+        "session_state_changed",
+        "turn_starting",
+        "turn_duration",
+        "task_started",
+        "task_progress",
+        "task_updated",
+        "task_notification",
+        "task_summary",
+        "background_tasks",
+        "hook_started",
+        "hook_progress",
+        "hook_response",
+        "stop_hook_summary",
+        "permission_denied",
+        "compact_boundary",
+        "commands_changed",
+        "file_snapshot",
+        "files_persisted",
+        "memory_recall",
+        "memory_saved",
+        "plugin_install",
+        "elicitation_complete",
+        "post_turn_summary",
+        "worker_shutting_down",
+    }
+)
+STREAM_TYPES = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "ping",
+        "error",
+    }
+)
 QUIET_DELTAS = frozenset({"signature_delta", "input_json_delta", "citations_delta", "compaction_delta"})
 QUIET_BLOCKS = frozenset({"redacted_thinking", "image", "document", "fallback", "compaction"})
 
@@ -281,9 +322,12 @@ def _limit_warning(info: dict[str, Any]) -> Sequence[AgentEvent]:
     if state == "allowed" and not info.get("isUsingOverage"):
         return ()
     known = {
-        "state": state, "limit": info.get("rateLimitType"), "resets_at": info.get("resetsAt"),
-        "utilization": info.get("utilization"), "overage": info.get("isUsingOverage"),
-    }  # fmt: skip
+        "state": state,
+        "limit": info.get("rateLimitType"),
+        "resets_at": info.get("resetsAt"),
+        "utilization": info.get("utilization"),
+        "overage": info.get("isUsingOverage"),
+    }
     return [Status(phase="limit_warning", info={name: value for name, value in known.items() if value is not None})]
 
 

@@ -25,11 +25,15 @@ FLAGS = (
     "--dangerously-bypass-approvals-and-sandbox",
     "--skip-git-repo-check",
     # Each of these looks for hosts of its own: ab.chatgpt.com, github.com, chatgpt.com.
-    "-c", "analytics.enabled=false",
-    "--disable", "plugins",
-    "--disable", "apps",
-    "--disable", "remote_plugin",
-)  # fmt: skip
+    "-c",
+    "analytics.enabled=false",
+    "--disable",
+    "plugins",
+    "--disable",
+    "apps",
+    "--disable",
+    "remote_plugin",
+)
 
 # The CLI takes an empty auth.json for a login, so what it says is not enough.
 PROBE = """codex login status || exit
@@ -64,8 +68,14 @@ class CodexAdapter(BaseAdapter):
     credential_files = (".codex/auth.json",)
     capabilities = Capabilities(
         # ``exec --json`` tells each message when it is complete.
-        streaming=True, deltas=False, thinking=True, resume=True, cost=False, mcp=True, byo_subscription=True
-    )  # fmt: skip
+        streaming=True,
+        deltas=False,
+        thinking=True,
+        resume=True,
+        cost=False,
+        mcp=True,
+        byo_subscription=True,
+    )
 
     def build_argv(self, *, prompt: str, session_id: str | None, cwd: Path) -> list[str]:
         """``codex exec [resume] FLAGS [THREAD_ID] -``: the prompt is read from stdin.

@@ -10,17 +10,25 @@ from orchestrator.events import ErrorReason
 
 _STATUS = re.compile(r"(?:unexpected|last) status:? (\d{3})\b")
 _RESUME = re.compile(r"no rollout found|thread/resume failed|no (?:saved )?session found", re.IGNORECASE)
-_CREDIT = re.compile(r"quota exceeded|exceeded your current quota|insufficient_quota|credit balance"
-                     r"|out of credits|billing|budget (?:reached|exceeded)", re.IGNORECASE)  # fmt: skip
+_CREDIT = re.compile(
+    r"quota exceeded|exceeded your current quota|insufficient_quota|credit balance"
+    r"|out of credits|billing|budget (?:reached|exceeded)",
+    re.IGNORECASE,
+)
 _LOGGED_OUT = re.compile(r"missing environment variable|not logged in|codex login|log in again", re.IGNORECASE)
-_REFUSED = re.compile(r"invalid_api_key|incorrect api key|token could not be refreshed|refresh token"
-                      r"|to use codex with your chatgpt plan", re.IGNORECASE)  # fmt: skip
+_REFUSED = re.compile(
+    r"invalid_api_key|incorrect api key|token could not be refreshed|refresh token"
+    r"|to use codex with your chatgpt plan",
+    re.IGNORECASE,
+)
 _LIMIT = re.compile(r"usage limit|rate.?limit|too many requests", re.IGNORECASE)
 _ENDING = re.compile(r"incomplete response returned, reason: (\w+)", re.IGNORECASE)
 _PROVIDER = re.compile(
     r"stream disconnected|high demand|at capacity|capacity is unavailable|overloaded|idle timeout|timed? ?out"
     r"|error sending request|connection (?:failed|refused|reset|closed)|network|transport error|server_error"
-    r"|internal server error|bad gateway|service unavailable|routing discovery failed", re.IGNORECASE)  # fmt: skip
+    r"|internal server error|bad gateway|service unavailable|routing discovery failed",
+    re.IGNORECASE,
+)
 
 
 def status_of(text: str) -> int | None:

@@ -23,9 +23,7 @@ def tokens_of(usage: Any, earlier: Tokens | None) -> Tokens:
     counts = {name: _count(usage.get(theirs)) for name, theirs in _NAMES.items()} if isinstance(usage, dict) else {}
     before = earlier.to_dict() if earlier is not None else {}
     if all((counts.get(name) or 0) >= count for name, count in before.items()):
-        counts = {
-            name: None if count is None else count - before.get(name, 0) for name, count in counts.items()
-        }  # fmt: skip
+        counts = {name: None if count is None else count - before.get(name, 0) for name, count in counts.items()}
     return Tokens(
         input=counts.get("input") or 0,
         output=counts.get("output") or 0,

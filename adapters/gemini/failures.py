@@ -18,16 +18,25 @@ _STATUS = re.compile(r"\bstatus: ([45]\d\d)\b")
 _RESUME = re.compile(r"error resuming session|invalid session identifier|no previous sessions", re.IGNORECASE)
 _REFUSED = re.compile(
     r"API_KEY_INVALID|api key (not valid|expired|not found)|UNAUTHENTICATED|PERMISSION_DENIED|reported as leaked",
-    re.IGNORECASE)  # fmt: skip
+    re.IGNORECASE,
+)
 _LOGGED_OUT = re.compile(r"set an auth method|invalid auth method|manual authorization is required", re.IGNORECASE)
-_CREDIT = re.compile(r"credits? (are|is) depleted|INSUFFICIENT_\w{0,40}CREDITS|billing (account|is) .{0,200}disabled"
-                     r"|prepay(ment)? credits", re.IGNORECASE)  # fmt: skip
-_LIMIT = re.compile(r"RESOURCE_EXHAUSTED|exceeded your current quota|exhausted your (daily quota|capacity)"
-                    r"|to increase your limits|rate.?limit|too many requests", re.IGNORECASE)  # fmt: skip
+_CREDIT = re.compile(
+    r"credits? (are|is) depleted|INSUFFICIENT_\w{0,40}CREDITS|billing (account|is) .{0,200}disabled"
+    r"|prepay(ment)? credits",
+    re.IGNORECASE,
+)
+_LIMIT = re.compile(
+    r"RESOURCE_EXHAUSTED|exceeded your current quota|exhausted your (daily quota|capacity)"
+    r"|to increase your limits|rate.?limit|too many requests",
+    re.IGNORECASE,
+)
 _NO_MODEL = re.compile(r"NOT_FOUND|model not found|is not found for API version", re.IGNORECASE)
 _PROVIDER = re.compile(
     r"UNAVAILABLE|overloaded|fetch failed|terminated|socket|ECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|premature close"
-    r"|incomplete json|without a finish reason|empty response|internal error|timed? ?out", re.IGNORECASE)  # fmt: skip
+    r"|incomplete json|without a finish reason|empty response|internal error|timed? ?out",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,17 +42,25 @@ ABORTED = "MessageAbortedError"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RESUME = re.compile(r"session not found", re.IGNORECASE)
-_CREDIT = re.compile(r"insufficient.?quota|exceeded your current quota|credit balance|insufficient (credits|balance)"
-                     r"|payment required|billing", re.IGNORECASE)  # fmt: skip
-_REFUSED = re.compile(r"(incorrect|invalid|expired|revoked) (api key|token|credentials)|unauthorized"
-                      r"|token refresh failed: 4", re.IGNORECASE)  # fmt: skip
+_CREDIT = re.compile(
+    r"insufficient.?quota|exceeded your current quota|credit balance|insufficient (credits|balance)"
+    r"|payment required|billing",
+    re.IGNORECASE,
+)
+_REFUSED = re.compile(
+    r"(incorrect|invalid|expired|revoked) (api key|token|credentials)|unauthorized"
+    r"|token refresh failed: 4",
+    re.IGNORECASE,
+)
 _MISSING = re.compile(r"api key is missing|no api key|not logged in|missing credentials", re.IGNORECASE)
 _SHUT_IN = re.compile(r"podmentor: \S+ denied")
 """The egress proxy's words: the refusal is not the provider's."""
 _LIMIT = re.compile(r"rate.?limit|too many requests|usage limit", re.IGNORECASE)
 _PROVIDER = re.compile(
     r"overloaded|unavailable|connection|socket|network|fetch failed|unable to connect|timed? ?out|terminated"
-    r"|server.?error|ECONN|ENOTFOUND|EAI_AGAIN|upstream|at capacity|token refresh failed", re.IGNORECASE)  # fmt: skip
+    r"|server.?error|ECONN|ENOTFOUND|EAI_AGAIN|upstream|at capacity|token refresh failed",
+    re.IGNORECASE,
+)
 
 
 def plain(text: str) -> str:

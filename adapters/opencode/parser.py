@@ -64,10 +64,17 @@ class OpenCodeParser(JsonLinesParser):
                 self._session_id = events[0].session_id
             return events
         read = {
-            "session": self._session, "step_start": self._step_start, "delta": self._delta, "text": self._block,
-            "reasoning": self._block, "tool_start": self._tool, "tool_use": self._tool,
-            "step_finish": self._step_finish, "retry": self._retry, "error": self._error,
-        }.get(kind)  # fmt: skip
+            "session": self._session,
+            "step_start": self._step_start,
+            "delta": self._delta,
+            "text": self._block,
+            "reasoning": self._block,
+            "tool_start": self._tool,
+            "tool_use": self._tool,
+            "step_finish": self._step_finish,
+            "retry": self._retry,
+            "error": self._error,
+        }.get(kind)
         if read is None:
             return [self._unknown(obj)]
         session_id, parent = whole(obj["sessionID"]), obj.get("parent")

@@ -57,8 +57,13 @@ class Usage:
         """One ``step-finish``."""
         tokens = part.get("tokens") or {}
         cache = tokens.get("cache") or {}
-        counts = {"input": tokens.get("input"), "output": tokens.get("output"), "reasoning": tokens.get("reasoning"),
-                  "cache_read": cache.get("read"), "cache_write": cache.get("write")}  # fmt: skip
+        counts = {
+            "input": tokens.get("input"),
+            "output": tokens.get("output"),
+            "reasoning": tokens.get("reasoning"),
+            "cache_read": cache.get("read"),
+            "cache_write": cache.get("write"),
+        }
         for name, count in counts.items():
             if is_number(count):
                 self._sums[name] = self._sums.get(name, 0) + max(0, round(count))

@@ -133,11 +133,22 @@ def _as_events(name: str, result: AgentResult) -> list[AgentEvent]:
         out.append(Error(reason=given.get("reason", "cli_failed"), message=message, details=given.get("details", {})))
     else:
         counts = result.tokens
-        tokens = Tokens(input=counts.get("input", 0), output=counts.get("output", 0),
-                        cache_read=counts.get("cache_read"), cache_write=counts.get("cache_write"),
-                        reasoning=counts.get("reasoning"))  # fmt: skip
-        out.append(Completed(final_text=result.final_text, tokens=tokens, duration_ms=0,
-                             stop_reason=result.stop_reason, cost_usd=result.cost_usd))  # fmt: skip
+        tokens = Tokens(
+            input=counts.get("input", 0),
+            output=counts.get("output", 0),
+            cache_read=counts.get("cache_read"),
+            cache_write=counts.get("cache_write"),
+            reasoning=counts.get("reasoning"),
+        )
+        out.append(
+            Completed(
+                final_text=result.final_text,
+                tokens=tokens,
+                duration_ms=0,
+                stop_reason=result.stop_reason,
+                cost_usd=result.cost_usd,
+            )
+        )
     return out
 
 
@@ -145,5 +156,8 @@ def _ending(name: str, exit_code: int | None, stderr_tail: str, text: str) -> Ag
     if exit_code == 0 and text:
         return Completed(final_text=text, tokens=Tokens(input=0, output=0), duration_ms=0)
     how = "ended" if exit_code is None else f"ended with exit code {exit_code}"
-    return Error(reason="cli_failed", message=f"{name} {how} without a result",
-                 details={"exit_code": exit_code, "stderr": stderr_tail})  # fmt: skip
+    return Error(
+        reason="cli_failed",
+        message=f"{name} {how} without a result",
+        details={"exit_code": exit_code, "stderr": stderr_tail},
+    )

@@ -119,11 +119,14 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     ]
     in_header = [
         {
-            "name": header.name, "in": "header", "required": False, "description": header.description,
+            "name": header.name,
+            "in": "header",
+            "required": False,
+            "description": header.description,
             "schema": {"type": "string"},
         }
         for header in route.headers
-    ]  # fmt: skip
+    ]
     return [*in_path, *in_query, *in_header, *([] if route.public else [_ACT_FOR])]
 
 

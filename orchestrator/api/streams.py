@@ -160,9 +160,16 @@ async def _write(
 def _heartbeat(run: RunRecord) -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {
-        "seq": None, "ts": now, "run_id": run.run_id, "subagent_id": run.subagent_id, "backend": run.backend,
-        "kind": "status", "source": "orchestrator", "parent_tool_call_id": None, "data": {"phase": "heartbeat"},
-    }  # fmt: skip
+        "seq": None,
+        "ts": now,
+        "run_id": run.run_id,
+        "subagent_id": run.subagent_id,
+        "backend": run.backend,
+        "kind": "status",
+        "source": "orchestrator",
+        "parent_tool_call_id": None,
+        "data": {"phase": "heartbeat"},
+    }
 
 
 def _abort(request: web.Request) -> None:

@@ -21,11 +21,22 @@ def run_request(
     repo, path = _repo(body.repo, who)
     limits = LimitsRequest() if body.limits is None else LimitsRequest(**body.limits.model_dump())
     return RunRequest(
-        backend=body.backend, query=body.query, user_id=who.user_id, subagent_id=body.subagent_id, repo=repo,
-        repo_path=path, tier=body.tier, workspace=body.workspace, limits=limits, metadata=body.metadata,
+        backend=body.backend,
+        query=body.query,
+        user_id=who.user_id,
+        subagent_id=body.subagent_id,
+        repo=repo,
+        repo_path=path,
+        tier=body.tier,
+        workspace=body.workspace,
+        limits=limits,
+        metadata=body.metadata,
         egress=None if body.egress is None else tuple(body.egress),
-        idempotency_key=key, privileged=who.role == "admin", actor=who.actor, traceparent=trace,
-    )  # fmt: skip
+        idempotency_key=key,
+        privileged=who.role == "admin",
+        actor=who.actor,
+        traceparent=trace,
+    )
 
 
 def tool_request(
@@ -43,9 +54,16 @@ def tool_request(
     if repo is not None and not is_plain_name(repo):
         raise InvalidRequestError("X-Podmentor-Repo must be the name of a configured repo")
     return RunRequest(
-        backend=backend, query=args.query, user_id=who.user_id, subagent_id=args.subagent_id, repo=repo,
-        idempotency_key=key, privileged=who.role == "admin", actor=who.actor, traceparent=trace,
-    )  # fmt: skip
+        backend=backend,
+        query=args.query,
+        user_id=who.user_id,
+        subagent_id=args.subagent_id,
+        repo=repo,
+        idempotency_key=key,
+        privileged=who.role == "admin",
+        actor=who.actor,
+        traceparent=trace,
+    )
 
 
 def _check_query(query: str, server: ServerConfig) -> None:

@@ -130,9 +130,14 @@ class TokenStore:
         token_id = secrets.token_hex(6)
         text = f"pmt_{token_id}_{secrets.token_urlsafe(32)}"
         record = TokenRecord(
-            id=token_id, name=name, role=role, created_at=_text(self._now()), last_used_at=None,
-            expires_at=None if expires_at is None else _text(expires_at), revoked_at=None,
-        )  # fmt: skip
+            id=token_id,
+            name=name,
+            role=role,
+            created_at=_text(self._now()),
+            last_used_at=None,
+            expires_at=None if expires_at is None else _text(expires_at),
+            revoked_at=None,
+        )
         row = (record.id, _digest(text), record.name, record.role, record.created_at, record.expires_at)
         await self._run(
             lambda db: db.execute(
@@ -239,6 +244,11 @@ def _text(moment: datetime) -> str:
 
 def _record(row: tuple[Any, ...]) -> TokenRecord:
     return TokenRecord(
-        id=row[0], name=row[1], role=row[2], created_at=row[3], last_used_at=row[4], expires_at=row[5],
+        id=row[0],
+        name=row[1],
+        role=row[2],
+        created_at=row[3],
+        last_used_at=row[4],
+        expires_at=row[5],
         revoked_at=row[6],
-    )  # fmt: skip
+    )

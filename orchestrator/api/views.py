@@ -89,8 +89,16 @@ def waited_view(record: RunRecord) -> dict[str, Any]:
 def tool_view(record: RunRecord) -> dict[str, Any]:
     """ToolResultView."""
     names = (
-        "run_id", "subagent_id", "backend", "state", "outcome", "cli_version", "error", "started_at", "finished_at",
-    )  # fmt: skip
+        "run_id",
+        "subagent_id",
+        "backend",
+        "state",
+        "outcome",
+        "cli_version",
+        "error",
+        "started_at",
+        "finished_at",
+    )
     return {
         "content": record.envelope(),
         "is_error": record.outcome != "completed",

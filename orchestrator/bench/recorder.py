@@ -47,8 +47,12 @@ def _write(adapter: BaseAdapter, run: Observed, folder: Path, *, max_bytes: int)
         return False
     tail = stderr[-STDERR_TAIL:].decode("utf-8", "replace")
     exit_code = run.record.exit_code
-    meta = {"argv": argv_of(adapter, run), "exit_code": exit_code, "stderr_tail": tail,
-            "cli_version": run.record.cli_version}  # fmt: skip
+    meta = {
+        "argv": argv_of(adapter, run),
+        "exit_code": exit_code,
+        "stderr_tail": tail,
+        "cli_version": run.record.cli_version,
+    }
     parser = adapter.parser()
     events = [*parser.feed(stdout), *parser.close(exit_code, tail)]
     try:

@@ -147,11 +147,15 @@ def report(
     """The bench's word on this backend."""
     results = judge(evidence)
     return BackendReport(
-        backend=backend, image_tag=image_tag, cli_version=cli_version,
-        when=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"), results=results,
-        capabilities=capabilities_of(results), declared=evidence.declared,
+        backend=backend,
+        image_tag=image_tag,
+        cli_version=cli_version,
+        when=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        results=results,
+        capabilities=capabilities_of(results),
+        declared=evidence.declared,
         timings={**timings(evidence), "bench": round(seconds, 1)},
-    )  # fmt: skip
+    )
 
 
 def timings(evidence: Evidence) -> dict[str, float]:

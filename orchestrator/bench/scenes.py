@@ -72,10 +72,16 @@ async def begin(
         resumed = (await stage.runs.get_subagent(subagent_id, user_id=USER)).backend_session_id
     record = await stage.runs.submit(
         RunRequest(
-            backend=stage.backend, query=prompt, user_id=USER, subagent_id=subagent_id, tier=1, privileged=True,
-            repo_path=stage.repo if repo else None, limits=LimitsRequest(wall_clock_seconds=seconds),
+            backend=stage.backend,
+            query=prompt,
+            user_id=USER,
+            subagent_id=subagent_id,
+            tier=1,
+            privileged=True,
+            repo_path=stage.repo if repo else None,
+            limits=LimitsRequest(wall_clock_seconds=seconds),
         )
-    )  # fmt: skip
+    )
     return record.run_id, resumed
 
 

@@ -65,7 +65,7 @@ __all__ = [
     "running_service",
     "scripted_provider",
     "spoken",
-]  # fmt: skip
+]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,9 +106,12 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         config = await with_secrets(config, paths)
         metrics, release = PrometheusMetrics(), version("podmentor")
         traces = await asyncio.to_thread(
-            open_traces, traces_target(config), version=release,
-            instance=await asyncio.to_thread(instance_id, paths.state_dir), metrics=metrics,
-        )  # fmt: skip
+            open_traces,
+            traces_target(config),
+            version=release,
+            instance=await asyncio.to_thread(instance_id, paths.state_dir),
+            metrics=metrics,
+        )
         stack.push_async_callback(traces.aclose)
         vault = await stack.enter_async_context(open_vault(config, paths))
         audit = AuditLog(paths.audit_log, metrics=metrics)
@@ -118,10 +121,16 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         )
         metrics.put(BUILD, 1, version=release)
         app = create_app(
-            runs=runs, accounts=accounts, tokens=tokens, credentials=credentials,
-            own_keys=OwnKeys(vault, audit, enabled_backends(config)), metrics=metrics, config=config, instance=instance,
+            runs=runs,
+            accounts=accounts,
+            tokens=tokens,
+            credentials=credentials,
+            own_keys=OwnKeys(vault, audit, enabled_backends(config)),
+            metrics=metrics,
+            config=config,
+            instance=instance,
             version=release,
-        )  # fmt: skip
+        )
         servers = await start_servers(
             app,
             host=config.server.host if listen_tcp else None,

@@ -19,9 +19,16 @@ from orchestrator.registry import load_adapters
 from orchestrator.vault import KeySource, MasterKey, Vault, VaultAdmin
 
 __all__ = [
-    "VaultAdmin", "credential_chain", "enabled_backends", "explain_credentials", "new_master_key", "open_vault",
-    "own_keys", "vault_admin", "with_secrets",
-]  # fmt: skip
+    "VaultAdmin",
+    "credential_chain",
+    "enabled_backends",
+    "explain_credentials",
+    "new_master_key",
+    "open_vault",
+    "own_keys",
+    "vault_admin",
+    "with_secrets",
+]
 
 log = logging.getLogger(__name__)
 

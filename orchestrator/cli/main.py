@@ -80,18 +80,26 @@ def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
-    "--config", "config_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="PATH",
     help="Configuration file.  Default: $PODMENTOR_CONFIG, ./podmentor.yaml, ~/.config/podmentor/podmentor.yaml, "
     "else built-in defaults.",
-)  # fmt: skip
+)
 @click.option(
-    "--state", "state_dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    "--state",
+    "state_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
     help="State directory.  Default: as configured, $PODMENTOR_STATE, ~/.local/state/podmentor.",
-)  # fmt: skip
+)
 @click.option(
-    "--url", envvar="PODMENTOR_URL", metavar="URL",
+    "--url",
+    envvar="PODMENTOR_URL",
+    metavar="URL",
     help="Use the service at this URL (or $PODMENTOR_URL), with the token in $PODMENTOR_TOKEN.",
-)  # fmt: skip
+)
 @click.option("-v", "--verbose", count=True, help="Log more to stderr; -vv for everything.")
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."

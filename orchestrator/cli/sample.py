@@ -44,10 +44,19 @@ def _write(where: Path, files: Mapping[str, str]) -> None:
 
 async def _git(where: Path, *arguments: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        "git", "-C", str(where), "-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", *arguments,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        "git",
+        "-C",
+        str(where),
+        "-c",
+        "core.hooksPath=/dev/null",
+        "-c",
+        "commit.gpgSign=false",
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
         env={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(where), **_GIT_ENV},
-    )  # fmt: skip
+    )
     try:
         _, said = await asyncio.wait_for(process.communicate(), _GIT_SECONDS)
     except BaseException:

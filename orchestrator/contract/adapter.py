@@ -198,8 +198,11 @@ class BaseAdapter(ABC):
     def read_probe(self, *, exit_code: int, stdout: str, stderr: str) -> AuthStatus:
         """What the output of ``probe_argv`` says."""
         detail = (stderr or stdout).strip()[:300]
-        return AuthStatus(installed=exit_code not in {126, 127}, authenticated=exit_code == 0,
-                          error=None if exit_code == 0 else detail or f"exit code {exit_code}")  # fmt: skip
+        return AuthStatus(
+            installed=exit_code not in {126, 127},
+            authenticated=exit_code == 0,
+            error=None if exit_code == 0 else detail or f"exit code {exit_code}",
+        )
 
     async def probe_auth(self, env: dict[str, str]) -> AuthStatus:
         """Whether ``env`` alone holds something to log in with; the probe in a container is the runtime's to do."""
@@ -223,16 +226,25 @@ def collect_result(events: list[AgentEvent]) -> AgentResult:
             case MessageDelta():
                 text.setdefault(event.message_id, []).append(event.text)
             case Completed():
-                return AgentResult(final_text=event.final_text, is_error=False, session_id=session_id,
-                                   stop_reason=event.stop_reason, tokens=event.tokens.to_dict(),
-                                   cost_usd=event.cost_usd)  # fmt: skip
+                return AgentResult(
+                    final_text=event.final_text,
+                    is_error=False,
+                    session_id=session_id,
+                    stop_reason=event.stop_reason,
+                    tokens=event.tokens.to_dict(),
+                    cost_usd=event.cost_usd,
+                )
             case Error():
                 last = "".join(list(text.values())[-1]) if text else ""
                 return AgentResult(final_text=last, is_error=True, session_id=session_id, error=event.data())
             case _:
                 continue
-    return AgentResult(final_text="", is_error=True, session_id=session_id,
-                       error={"reason": "lost", "message": "the output has no end"})  # fmt: skip
+    return AgentResult(
+        final_text="",
+        is_error=True,
+        session_id=session_id,
+        error={"reason": "lost", "message": "the output has no end"},
+    )
 
 
 def tool_name(backend: str) -> str:

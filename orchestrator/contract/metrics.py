@@ -45,9 +45,12 @@ BUILD: Final = _gauge("build_info", "1, with the version as a label", "version")
 READY: Final = _gauge("ready", "1 while runs are taken")
 RUNS: Final = _gauge("runs", "Runs that have not ended; state queued, starting or running", "state")
 RUNS_ENDED: Final = _counter(
-    "runs_ended", "Runs that have ended; reason is that of the error, empty when completed",
-    "backend", "outcome", "reason",
-)  # fmt: skip
+    "runs_ended",
+    "Runs that have ended; reason is that of the error, empty when completed",
+    "backend",
+    "outcome",
+    "reason",
+)
 QUEUE_SECONDS: Final = _histogram(
     "queue_wait_seconds", "From accepted to admitted", "backend", buckets=(0.1, *_LONG_SECONDS)
 )
@@ -75,11 +78,34 @@ RELAY_BYTES: Final = _told("relay_bytes", "Since the relay's start", "door", "di
 TRACES_DROPPED: Final = _counter("trace_runs_dropped", "Runs whose trace could not be sent")
 
 INSTRUMENTS: Final[tuple[Instrument, ...]] = (
-    BUILD, READY, RUNS, RUNS_ENDED, QUEUE_SECONDS, START_SECONDS, RUN_SECONDS, TOKENS, OUTPUT_BYTES, LIMITS, EVENTS,
-    APPEND_SECONDS, EGRESS_ATTEMPTS, EGRESS_BYTES, PODMAN_SECONDS, PODMAN_ERRORS, PODMAN_RETRIES, AUDIT_LINES,
-    AUDIT_FAILURES, RELAY_UP, RELAY_OPEN, RELAY_CONNECTIONS, RELAY_REQUESTS, RELAY_REFUSALS, RELAY_FAILURES,
-    RELAY_BYTES, TRACES_DROPPED,
-)  # fmt: skip
+    BUILD,
+    READY,
+    RUNS,
+    RUNS_ENDED,
+    QUEUE_SECONDS,
+    START_SECONDS,
+    RUN_SECONDS,
+    TOKENS,
+    OUTPUT_BYTES,
+    LIMITS,
+    EVENTS,
+    APPEND_SECONDS,
+    EGRESS_ATTEMPTS,
+    EGRESS_BYTES,
+    PODMAN_SECONDS,
+    PODMAN_ERRORS,
+    PODMAN_RETRIES,
+    AUDIT_LINES,
+    AUDIT_FAILURES,
+    RELAY_UP,
+    RELAY_OPEN,
+    RELAY_CONNECTIONS,
+    RELAY_REQUESTS,
+    RELAY_REFUSALS,
+    RELAY_FAILURES,
+    RELAY_BYTES,
+    TRACES_DROPPED,
+)
 """All of them (docs/observability.md has the same table)."""
 
 

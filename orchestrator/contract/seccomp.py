@@ -22,14 +22,30 @@ NETLINK_AUDIT: Final = 9
 NAMESPACES: Final = 0x7E020000
 """The flags of ``clone`` that make namespaces."""
 ENOSYS: Final = 38
-DROPPED: Final = frozenset({
-    "socket", "socketcall",  # the latter hides the family from a filter
-    "clone", "clone3",       # the latter hides its flags; libraries that get ENOSYS take the former
-    "unshare", "setns",
-    "mount", "umount", "umount2", "pivot_root", "mount_setattr", "move_mount", "open_tree",
-    "fsopen", "fsconfig", "fsmount", "fspick",
-    "keyctl", "add_key", "request_key",
-})  # fmt: skip
+DROPPED: Final = frozenset(
+    {
+        "socket",
+        "socketcall",  # the latter hides the family from a filter
+        "clone",
+        "clone3",  # the latter hides its flags; libraries that get ENOSYS take the former
+        "unshare",
+        "setns",
+        "mount",
+        "umount",
+        "umount2",
+        "pivot_root",
+        "mount_setattr",
+        "move_mount",
+        "open_tree",
+        "fsopen",
+        "fsconfig",
+        "fsmount",
+        "fspick",
+        "keyctl",
+        "add_key",
+        "request_key",
+    }
+)
 """System calls whose rules go; for some of them come rules of ours."""
 
 

@@ -120,7 +120,10 @@ class OwnKeys:
 
 def _info(info: SecretInfo) -> KeyInfo:
     return KeyInfo(
-        user_id=info.user_id, backend=info.name.removeprefix(_PREFIX).removesuffix(_SUFFIX),
-        fingerprint=info.fingerprint, created_at=info.created_at, updated_at=info.updated_at,
+        user_id=info.user_id,
+        backend=info.name.removeprefix(_PREFIX).removesuffix(_SUFFIX),
+        fingerprint=info.fingerprint,
+        created_at=info.created_at,
+        updated_at=info.updated_at,
         last_used_at=info.last_used_at,
-    )  # fmt: skip
+    )

@@ -81,8 +81,9 @@ class LibpodClient:
         socket = await self._service.ensure()
         sending = self._tasks.spawn(
             self._transport.call(socket, method, path, timeout=timeout, params=params, body=body),
-            name=f"{method} {path}", awaited=True,
-        )  # fmt: skip
+            name=f"{method} {path}",
+            awaited=True,
+        )
         call, began = call_name(method, path), time.monotonic()
         try:
             while not (await asyncio.wait({sending}, timeout=PATIENCE_SECONDS))[0]:

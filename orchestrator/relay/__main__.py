@@ -66,9 +66,11 @@ def _answers(control: Path) -> bool:
 async def run(args: argparse.Namespace, listener: Listener) -> None:
     """The process, from its event loop on."""
     limits = Limits(
-        body_bytes=args.max_body, connections=args.max_connections,
-        idle_seconds=args.idle, connect_seconds=args.connect,
-    )  # fmt: skip
+        body_bytes=args.max_body,
+        connections=args.max_connections,
+        idle_seconds=args.idle,
+        connect_seconds=args.connect,
+    )
     resolver = None if args.resolve_file is None else FileResolver(args.resolve_file)
     server = RelayServer(linger=args.linger, limits=limits, ca_file=args.ca_file, resolver=resolver)
     logging_state = open_logging(args.log, server.keys)

@@ -60,9 +60,12 @@ class Aside:
     def of(cls, config: Config, paths: Paths, runtime: Runtime, instance: str) -> Self:
         """For a configuration."""
         return cls(
-            runtime=runtime, runtime_dir=paths.runtime_dir, instance=instance,
-            backends=config.external_agent.backends, host_network=config.podman.tier0_network == "host",
-        )  # fmt: skip
+            runtime=runtime,
+            runtime_dir=paths.runtime_dir,
+            instance=instance,
+            backends=config.external_agent.backends,
+            host_network=config.podman.tier0_network == "host",
+        )
 
     @asynccontextmanager
     async def login(self, *, adapter: BaseAdapter, home: Path, term: str) -> AsyncIterator[str]:
@@ -127,9 +130,16 @@ class Aside:
 
     @asynccontextmanager
     async def _created(
-        self, kind: str, adapter: BaseAdapter, argv: Sequence[str], env: dict[str, str], home: Path | None, *,
-        tier: Literal[0, 1], seconds: float,
-    ) -> AsyncIterator[tuple[str, Path]]:  # fmt: skip
+        self,
+        kind: str,
+        adapter: BaseAdapter,
+        argv: Sequence[str],
+        env: dict[str, str],
+        home: Path | None,
+        *,
+        tier: Literal[0, 1],
+        seconds: float,
+    ) -> AsyncIterator[tuple[str, Path]]:
         """The container's id and its log.  ``home`` None: an empty one.  ``seconds``: then it is ended, whatever is."""
         image = await self.runtime.image(adapter.image or adapter.name)
         run_id = kind + uuid.uuid4().hex
@@ -140,14 +150,26 @@ class Aside:
             binary = self.backends.get(adapter.name, BackendConfig()).binary
             limits = ResourceLimits()
             spec = SandboxSpec(
-                sandbox_id=uuid.uuid4().hex, run_id=run_id, instance=self.instance, backend=adapter.name,
-                image_id=image.image_id, argv=[binary if binary and argv[0] == adapter.binary else argv[0], *argv[1:]],
-                env=env, tier=tier, workspace=WorkspaceMount(mode="readonly", source=place / "empty"),
-                home=home or place / "home", control_dir=place / "control", log_path=place / "output",
-                memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=self.runtime.memory_by_cgroup,
-                pids_max=limits.pids_max, cpus=None, kill_after_seconds=int(seconds),
-                host_network=self.host_network and tier == 0, interactive=kind == LOGIN,
-            )  # fmt: skip
+                sandbox_id=uuid.uuid4().hex,
+                run_id=run_id,
+                instance=self.instance,
+                backend=adapter.name,
+                image_id=image.image_id,
+                argv=[binary if binary and argv[0] == adapter.binary else argv[0], *argv[1:]],
+                env=env,
+                tier=tier,
+                workspace=WorkspaceMount(mode="readonly", source=place / "empty"),
+                home=home or place / "home",
+                control_dir=place / "control",
+                log_path=place / "output",
+                memory_max_bytes=limits.memory_max_bytes,
+                memory_by_cgroup=self.runtime.memory_by_cgroup,
+                pids_max=limits.pids_max,
+                cpus=None,
+                kill_after_seconds=int(seconds),
+                host_network=self.host_network and tier == 0,
+                interactive=kind == LOGIN,
+            )
             container_id = await self.runtime.create(spec)
             undo.push_async_callback(self._remove, container_id)
             yield container_id, spec.log_path

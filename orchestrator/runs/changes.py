@@ -62,9 +62,11 @@ class Reviewing(ABC):
             raise ForbiddenError("only an admin or the local owner may remove what is old")
         if not request.dry_run:
             await self._deps.audit.record(
-                "gc", actor=actor, older_than_days=str(request.older_than_days or "configured"),
+                "gc",
+                actor=actor,
+                older_than_days=str(request.older_than_days or "configured"),
                 unapplied=request.unapplied,
-            )  # fmt: skip
+            )
         collector = Collector(self._deps, lambda found: self.delete_subagent(found, user_id=None, actor=actor))
         return await collector.collect(request)
 
@@ -98,17 +100,25 @@ class Reviewing(ABC):
         async with self._idle(subagent_id, user_id) as found:
             if not request.dry_run:
                 await self._deps.audit.record(
-                    "changes.apply", actor=actor, user_id=found.user_id, subagent_id=subagent_id,
-                    repo=str(mount.target or mount.source), on_conflict=request.on_conflict,
+                    "changes.apply",
+                    actor=actor,
+                    user_id=found.user_id,
+                    subagent_id=subagent_id,
+                    repo=str(mount.target or mount.source),
+                    on_conflict=request.on_conflict,
                     paths=_paths(request.selection.paths),
-                )  # fmt: skip
+                )
             result = await self._deps.workspaces.apply(mount, request, began_at=found.created_at, author=found.backend)
             if result.applied:
                 await self._deps.audit.note(
-                    "changes.applied", actor=actor, user_id=found.user_id, subagent_id=subagent_id,
-                    branch=result.branch, commit=result.commit,
+                    "changes.applied",
+                    actor=actor,
+                    user_id=found.user_id,
+                    subagent_id=subagent_id,
+                    branch=result.branch,
+                    commit=result.commit,
                     paths=_paths(one.path for one in result.files if one.outcome in {"applied", "merged"}),
-                )  # fmt: skip
+                )
         return result
 
     async def discard(

@@ -62,10 +62,13 @@ class RunDriver:
         self._disk = DiskGuard(run, deps)
         self._watch = LimitsWatch(run.record, self._decoder, disk=self._disk, tell=self._tell)
         self._pump = Pump(
-            run_id=self._id, decoder=self._decoder, journal=deps.journal,
-            announced=run.record.state == "running", output_max_bytes=run.record.limits.output_max_bytes,
+            run_id=self._id,
+            decoder=self._decoder,
+            journal=deps.journal,
+            announced=run.record.state == "running",
+            output_max_bytes=run.record.limits.output_max_bytes,
             on_progress=self._watch.progressed,
-        )  # fmt: skip
+        )
         self._space = Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._container_id = run.container_id
         self._exit: SandboxExit | None = None
@@ -178,9 +181,11 @@ class RunDriver:
             if (api_key := credential.api_key) is None:
                 raise AuthRequiredError("it has lost its account")
         route = route_of(
-            deps.adapters[record.backend], subscription=self._account is not None, tier=record.tier,
+            deps.adapters[record.backend],
+            subscription=self._account is not None,
+            tier=record.tier,
             base_url=deps.config.external_agent.backends[record.backend].base_url,
-        )  # fmt: skip
+        )
         if route is not None:
             await launching.grant(self._run, deps, route, api_key, token_sha256)
 

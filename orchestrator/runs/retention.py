@@ -46,9 +46,11 @@ class Collector:
                 await self._directory("log", run_id, self._deps.paths.run_dir(run_id), request)
         await self._leftovers(request)
         return GcResult(
-            removed=tuple(self._removed), kept=tuple(self._kept), bytes=sum(item.bytes for item in self._removed),
+            removed=tuple(self._removed),
+            kept=tuple(self._kept),
+            bytes=sum(item.bytes for item in self._removed),
             dry_run=request.dry_run,
-        )  # fmt: skip
+        )
 
     async def _conversation(self, found: SubagentRecord, request: GcRequest) -> None:
         paths = self._deps.paths

@@ -60,9 +60,16 @@ class Runs(Reviewing):
         stored = await self._deps.store.insert_run(new)
         if stored.record.run_id == new.run_id:
             await self._deps.audit.note(
-                "run.submitted", actor=request.actor, user_id=new.user_id, run_id=new.run_id, backend=new.backend,
-                subagent_id=new.subagent_id, tier=new.tier, workspace=new.workspace, repo=new.repo,
-            )  # fmt: skip
+                "run.submitted",
+                actor=request.actor,
+                user_id=new.user_id,
+                run_id=new.run_id,
+                backend=new.backend,
+                subagent_id=new.subagent_id,
+                tier=new.tier,
+                workspace=new.workspace,
+                repo=new.repo,
+            )
             await self._supervisor.enqueue(stored)
             stored = await self._deps.store.run(new.run_id)
         return self._seen(stored)
@@ -78,15 +85,23 @@ class Runs(Reviewing):
             source, repo, workspace = await self._continued(before, request, source)
         tier = self._tier(request)
         return NewRun(
-            run_id=uuid.uuid4().hex, subagent_id=request.subagent_id or uuid.uuid4().hex,
-            new_subagent=request.subagent_id is None, user_id=request.user_id, backend=request.backend,
-            query=request.query, tier=tier, repo=repo, source_path=source, workspace=workspace,
+            run_id=uuid.uuid4().hex,
+            subagent_id=request.subagent_id or uuid.uuid4().hex,
+            new_subagent=request.subagent_id is None,
+            user_id=request.user_id,
+            backend=request.backend,
+            query=request.query,
+            tier=tier,
+            repo=repo,
+            source_path=source,
+            workspace=workspace,
             limits=self._limits(request),
             egress=resolve_egress(config, self._deps.adapters[request.backend], tier=tier, asked=request.egress),
             metadata=request.metadata,
-            idempotency_key=request.idempotency_key, request_sha256=_fingerprint(request),
+            idempotency_key=request.idempotency_key,
+            request_sha256=_fingerprint(request),
             traceparent=request.traceparent,
-        )  # fmt: skip
+        )
 
     def _limits(self, request: RunRequest) -> ResourceLimits:
         config = self._deps.config

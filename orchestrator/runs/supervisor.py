@@ -74,8 +74,10 @@ class Supervisor:
         record = run.record
         entry = Waiting(record.run_id, self._claims(record, account or await self._account(record)))
         if record.backend not in self._deps.adapters:
-            self._end_later(record.run_id, Error(
-                reason="sandbox_failed", message=f"The backend {record.backend} is no longer enabled."))  # fmt: skip
+            self._end_later(
+                record.run_id,
+                Error(reason="sandbox_failed", message=f"The backend {record.backend} is no longer enabled."),
+            )
             if box is not None:
                 await self._sweeper.remove(box)
         elif record.state == "queued" and run.cancel_requested:

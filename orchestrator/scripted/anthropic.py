@@ -34,8 +34,15 @@ def small(method: str, path: str) -> dict[str, Any] | None:
         return {"input_tokens": 900}
     if (method, path) == ("GET", "/v1/models"):
         # With what OpenAI's list has: the path is the same.
-        model = {"type": "model", "id": "scripted", "display_name": "Scripted", "created_at": "2026-01-01T00:00:00Z",
-                 "object": "model", "created": 1767225600, "owned_by": "scripted"}  # fmt: skip
+        model = {
+            "type": "model",
+            "id": "scripted",
+            "display_name": "Scripted",
+            "created_at": "2026-01-01T00:00:00Z",
+            "object": "model",
+            "created": 1767225600,
+            "owned_by": "scripted",
+        }
         return {"object": "list", "data": [model], "has_more": False, "first_id": "scripted", "last_id": "scripted"}
     return None
 

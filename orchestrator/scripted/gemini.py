@@ -51,8 +51,11 @@ def small(method: str, path: str) -> dict[str, Any] | None:
         return {"totalTokens": 900} if method == "POST" else None
     if method != "GET":
         return None
-    model = {"name": f"models/{found['model'] or 'scripted'}", "displayName": "Scripted",
-             "supportedGenerationMethods": ["generateContent", "countTokens"]}  # fmt: skip
+    model = {
+        "name": f"models/{found['model'] or 'scripted'}",
+        "displayName": "Scripted",
+        "supportedGenerationMethods": ["generateContent", "countTokens"],
+    }
     return model if found["model"] else {"models": [model]}
 
 
@@ -112,8 +115,14 @@ def error_body(fail: Fail) -> dict[str, Any]:
     error: dict[str, Any] = {"code": fail.status, "message": fail.message or f"Scripted {status}", "status": status}
     if _WRONG_KEY in error["message"]:
         domain = "googleapis.com"
-        error["details"] = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID",
-                             "domain": domain, "metadata": {"service": f"generativelanguage.{domain}"}}]  # fmt: skip
+        error["details"] = [
+            {
+                "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                "reason": "API_KEY_INVALID",
+                "domain": domain,
+                "metadata": {"service": f"generativelanguage.{domain}"},
+            }
+        ]
     return {"error": error}
 
 
@@ -174,11 +183,16 @@ class _Chunks:
         candidate: dict[str, Any] = {"content": {"role": "model", "parts": [part]}, "index": 0}
         if finish is not None:
             candidate["finishReason"] = finish
-        usage = {"promptTokenCount": 1200, "cachedContentTokenCount": 300, "candidatesTokenCount": self._output,
-                 "thoughtsTokenCount": self._thoughts,
-                 "totalTokenCount": 1200 + self._output + self._thoughts}  # fmt: skip
-        return _event({"candidates": [candidate], "usageMetadata": usage, "modelVersion": self._model,
-                       "responseId": self._id})  # fmt: skip
+        usage = {
+            "promptTokenCount": 1200,
+            "cachedContentTokenCount": 300,
+            "candidatesTokenCount": self._output,
+            "thoughtsTokenCount": self._thoughts,
+            "totalTokenCount": 1200 + self._output + self._thoughts,
+        }
+        return _event(
+            {"candidates": [candidate], "usageMetadata": usage, "modelVersion": self._model, "responseId": self._id}
+        )
 
 
 def fold(pieces: Sequence[bytes]) -> dict[str, Any]:

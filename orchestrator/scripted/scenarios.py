@@ -132,8 +132,15 @@ HUGE_LINES = 40_000
 
 def _huge(_: Conversation) -> Sequence[Step]:
     """About 3 MB, in pieces of 64 KiB."""
-    return [Text("".join(f"{n:06d} the quick brown fox jumps over the lazy dog, and again and again.\n"
-                         for n in range(HUGE_LINES)), 65536)]  # fmt: skip
+    return [
+        Text(
+            "".join(
+                f"{n:06d} the quick brown fox jumps over the lazy dog, and again and again.\n"
+                for n in range(HUGE_LINES)
+            ),
+            65536,
+        )
+    ]
 
 
 _SLOW = [step for n in range(1, 6) for step in (Pause("slow"), Text(f"Sentence {n} of 5. ", 40))]

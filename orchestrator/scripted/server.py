@@ -26,8 +26,14 @@ CUT_AFTER = 0.2
 """Seconds between the last piece and the end of a connection that is cut."""
 _PATH = re.compile(r"(?:/s/(?P<scenario>[\w-]+))?(?P<path>/.*)")
 _SHOWN_HEADERS = (
-    "x-api-key", "authorization", "x-goog-api-key", "user-agent", "anthropic-version", "anthropic-beta", "host",
-)  # fmt: skip
+    "x-api-key",
+    "authorization",
+    "x-goog-api-key",
+    "user-agent",
+    "anthropic-version",
+    "anthropic-beta",
+    "host",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,13 +149,26 @@ def _spans(trace: RunTrace, resource: Resource) -> Iterator[ReadableSpan]:
     scope = InstrumentationScope("podmentor")
     root = context("")
     yield ReadableSpan(
-        name="run", context=root, parent=parent, resource=resource, attributes=trace.attributes,
-        kind=SpanKind.SERVER, status=Status(StatusCode.ERROR if trace.failed else StatusCode.OK),
-        start_time=trace.began, end_time=trace.ended, instrumentation_scope=scope,
-    )  # fmt: skip
+        name="run",
+        context=root,
+        parent=parent,
+        resource=resource,
+        attributes=trace.attributes,
+        kind=SpanKind.SERVER,
+        status=Status(StatusCode.ERROR if trace.failed else StatusCode.OK),
+        start_time=trace.began,
+        end_time=trace.ended,
+        instrumentation_scope=scope,
+    )
     for number, step in enumerate(trace.steps):
         yield ReadableSpan(
-            name=step.name, context=context(f"{step.name}/{number}"), parent=root, resource=resource,
-            kind=SpanKind.INTERNAL, status=Status(StatusCode.ERROR if step.failed else StatusCode.UNSET),
-            start_time=step.began, end_time=step.ended, instrumentation_scope=scope,
-        )  # fmt: skip
+            name=step.name,
+            context=context(f"{step.name}/{number}"),
+            parent=root,
+            resource=resource,
+            kind=SpanKind.INTERNAL,
+            status=Status(StatusCode.ERROR if step.failed else StatusCode.UNSET),
+            start_time=step.began,
+            end_time=step.ended,
+            instrumentation_scope=scope,
+        )

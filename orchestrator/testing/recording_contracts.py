@@ -101,8 +101,9 @@ def _unknown_between(adapter: Subject, recording: Recording) -> None:
     whole, lines = play(adapter, recording), recording.lines
     for at in range(len(lines)):
         data = b"".join([*lines[:at], b'{"type": "no.such.type.exists"}\n', *lines[at:]])
-        short = Recording(name=recording.name, stdout=data, exit_code=recording.exit_code,
-                          stderr_tail=recording.stderr_tail)  # fmt: skip
+        short = Recording(
+            name=recording.name, stdout=data, exit_code=recording.exit_code, stderr_tail=recording.stderr_tail
+        )
         events = play(adapter, short)
         known = [event for event in events if not (isinstance(event, Status) and event.phase == "unparsed")]
         # Behind the terminal event nothing is read any more.

@@ -50,8 +50,11 @@ def problems(event: AgentEvent) -> list[str]:
     if event.kind == "error" and data["reason"] not in get_args(ErrorReason):
         found.append(f"there is no reason {data['reason']!r}")
     if event.kind == "completed":
-        found += [f"tokens.{name} is not a count" for name, count in data["tokens"].items()
-                  if name not in TOKENS or not _is(count, _COUNT) or count < 0]  # fmt: skip
+        found += [
+            f"tokens.{name} is not a count"
+            for name, count in data["tokens"].items()
+            if name not in TOKENS or not _is(count, _COUNT) or count < 0
+        ]
     try:
         json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
@@ -65,8 +68,11 @@ def _phase(data: dict[str, Any]) -> list[str]:
 
 
 def _missing(data: dict[str, Any], members: Members) -> list[str]:
-    return [f"{name} must be {' or '.join(kind.__name__ for kind in types)}"
-            for name, types in members.items() if not _is(data.get(name), types)]  # fmt: skip
+    return [
+        f"{name} must be {' or '.join(kind.__name__ for kind in types)}"
+        for name, types in members.items()
+        if not _is(data.get(name), types)
+    ]
 
 
 def _is(value: Any, types: tuple[type, ...]) -> bool:

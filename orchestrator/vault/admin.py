@@ -79,10 +79,15 @@ class VaultAdmin:
         """{configured, source, place, key_id, error, secrets, unreadable, rotation_unfinished}; never a value."""
         keys = await asyncio.to_thread(KeySource.find, self.place)
         found: dict[str, Any] = {
-            "configured": keys is not None, "source": self.place.source, "place": str(self.place), "key_id": None,
-            "error": None, "secrets": len(await self.vault.list_secrets()), "unreadable": [],
+            "configured": keys is not None,
+            "source": self.place.source,
+            "place": str(self.place),
+            "key_id": None,
+            "error": None,
+            "secrets": len(await self.vault.list_secrets()),
+            "unreadable": [],
             "rotation_unfinished": keys is not None and await asyncio.to_thread(lambda: keys.unsettled),
-        }  # fmt: skip
+        }
         if keys is None:
             return found
         try:
@@ -130,11 +135,14 @@ class VaultAdmin:
         found = await self.vault.list_secrets(user_id=CONFIG_USER, prefix=_PREFIX)
         return [
             {
-                "name": one.name.removeprefix(_PREFIX), "fingerprint": one.fingerprint, "created_at": one.created_at,
-                "updated_at": one.updated_at, "last_used_at": one.last_used_at,
+                "name": one.name.removeprefix(_PREFIX),
+                "fingerprint": one.fingerprint,
+                "created_at": one.created_at,
+                "updated_at": one.updated_at,
+                "last_used_at": one.last_used_at,
             }
             for one in found
-        ]  # fmt: skip
+        ]
 
     async def values(self, names: Iterable[str]) -> dict[str, str]:
         """Those of the named secrets that there are, for the service's start.  Raises ConfigError for trouble."""

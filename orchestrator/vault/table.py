@@ -96,10 +96,13 @@ class SecretTable:
                 " VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT DO UPDATE SET sealed = excluded.sealed,"
                 " fingerprint = excluded.fingerprint, updated_at = excluded.updated_at, last_used_at = NULL",
                 (
-                    user_id, name, seal(master, value, user_id=user_id, name=name),
-                    master.fingerprint(user_id, value), at,
+                    user_id,
+                    name,
+                    seal(master, value, user_id=user_id, name=name),
+                    master.fingerprint(user_id, value),
+                    at,
                 ),
-            )  # fmt: skip
+            )
             row = self._db.execute(
                 f"SELECT {_INFO} FROM secrets WHERE user_id = ? AND name = ?",  # noqa: S608 - our own constant
                 (user_id, name),

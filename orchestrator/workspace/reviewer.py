@@ -90,9 +90,14 @@ class Reviewer:
                     raise _refusal(plan)
                 if request.branch is not None:
                     commit = commit_on_branch(
-                        self._target, upper, plan.steps, branch=request.branch, message=request.message, author=author,
+                        self._target,
+                        upper,
+                        plan.steps,
+                        branch=request.branch,
+                        message=request.message,
+                        author=author,
                         scratch_parent=self._base,
-                    )  # fmt: skip
+                    )
                     return ApplyResult(applied=True, files=plan.outcomes, branch=request.branch, commit=commit)
                 if plan.steps:
                     Transaction(target=target, upper=upper, journal=journal, token=_token()).run(plan.steps)
@@ -180,8 +185,10 @@ class Reviewer:
         chosen = Chosen(selection)
         found = survey(
             differences(self._upper, self._lower, whiteout=self._whiteout),
-            upper=self._upper, lower=self._lower, whiteout=self._whiteout,
-        )  # fmt: skip
+            upper=self._upper,
+            lower=self._lower,
+            whiteout=self._whiteout,
+        )
         if missing := chosen.unmatched(path for one in found for path in paths_of(one)):
             names = ", ".join(repr(path.decode(errors="replace")) for path in missing[:5])
             raise InvalidRequestError(f"nothing was changed at {names}")

@@ -23,11 +23,22 @@ SCRATCH_PREFIX: Final = "scratch-"
 SECONDS: Final = 120.0
 _SEARCH: Final = f"{os.defpath}:/usr/local/bin"
 _NEUTRAL: Final = (
-    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false", "core.attributesFile=/dev/null",
-    "core.excludesFile=/dev/null", "core.quotePath=false", "protocol.allow=never", "gc.auto=0", "commit.gpgSign=false",
-    "safe.directory=*", "core.autocrlf=false", "core.multiPackIndex=false", "core.commitGraph=false",
-    "diff.external=", "core.pager=cat",
-)  # fmt: skip
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "core.quotePath=false",
+    "protocol.allow=never",
+    "gc.auto=0",
+    "commit.gpgSign=false",
+    "safe.directory=*",
+    "core.autocrlf=false",
+    "core.multiPackIndex=false",
+    "core.commitGraph=false",
+    "diff.external=",
+    "core.pager=cat",
+)
 
 
 class GitError(Exception):
@@ -42,11 +53,19 @@ def installed() -> str | None:
 def environment(**more: str) -> dict[str, str]:
     """All that git is told by its environment."""
     return {
-        "PATH": _SEARCH, "HOME": "/nonexistent", "LC_ALL": "C", "TZ": "UTC",
-        "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
-        "GIT_ATTR_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1",
+        "PATH": _SEARCH,
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "TZ": "UTC",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_SYSTEM": "/dev/null",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
         **more,
-    }  # fmt: skip
+    }
 
 
 def git(
@@ -73,9 +92,14 @@ def git(
         argv += ["-c", setting]
     try:
         done = subprocess.run(  # noqa: S603  # a list of arguments, and the program from a fixed search path
-            [*argv, *arguments], cwd=cwd, input=stdin, capture_output=True, check=False, timeout=SECONDS,
+            [*argv, *arguments],
+            cwd=cwd,
+            input=stdin,
+            capture_output=True,
+            check=False,
+            timeout=SECONDS,
             env=environment(**(env or {})),
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         raise GitError(f"git took longer than {SECONDS:.0f} seconds") from None
     if done.returncode not in good:

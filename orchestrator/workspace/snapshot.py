@@ -266,9 +266,12 @@ def _baseline(directory: Path) -> Marks:
 
 def _document(snapshot: Snapshot) -> dict[str, Any]:
     return {
-        "number": snapshot.number, "entries": snapshot.entries, "before": snapshot.before, "after": snapshot.after,
+        "number": snapshot.number,
+        "entries": snapshot.entries,
+        "before": snapshot.before,
+        "after": snapshot.after,
         "bases": snapshot.bases,
-    }  # fmt: skip
+    }
 
 
 def _read(path: Path) -> Snapshot:

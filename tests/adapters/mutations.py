@@ -11,8 +11,12 @@ from tests.adapters.registered import RECORDINGS
 
 def seeds(backend: str, names: set[str]) -> list[Any]:
     """The lines of these recordings."""
-    return [json.loads(line) for recording in load_all(RECORDINGS / backend) if recording.name in names
-            for line in recording.lines]  # fmt: skip
+    return [
+        json.loads(line)
+        for recording in load_all(RECORDINGS / backend)
+        if recording.name in names
+        for line in recording.lines
+    ]
 
 
 def _odd(words: list[str]) -> st.SearchStrategy[Any]:

@@ -16,17 +16,44 @@ from tests.orchestrator.hang import not_for_ever
 
 SIZE = 512 * 1024
 TEXTS = (
-    " ", "\t", "\n", "{", "\x1b[", "\x1b[0;", "0", "the model ", "billing is ", "INSUFFICIENT_", "hit your ",
-    "API Error: ", "[API Error: ", "[ERROR] Model", "Reconnecting... 1/1 (", "unexpected status ", '{"error":',
-    "incomplete response returned, reason: ", "2026-01-01T", "a", "oauth token ", "insufficient", "credits are ",
-)  # fmt: skip
+    " ",
+    "\t",
+    "\n",
+    "{",
+    "\x1b[",
+    "\x1b[0;",
+    "0",
+    "the model ",
+    "billing is ",
+    "INSUFFICIENT_",
+    "hit your ",
+    "API Error: ",
+    "[API Error: ",
+    "[ERROR] Model",
+    "Reconnecting... 1/1 (",
+    "unexpected status ",
+    '{"error":',
+    "incomplete response returned, reason: ",
+    "2026-01-01T",
+    "a",
+    "oauth token ",
+    "insufficient",
+    "credits are ",
+)
 MODULES = [
     f"adapters.{name}"
     for name in (
-        "claude_code.failures", "claude_code.parser", "codex.failures", "codex.parser", "gemini.failures",
-        "gemini.oneshot", "gemini.parser", "opencode.failures", "opencode.parser",
+        "claude_code.failures",
+        "claude_code.parser",
+        "codex.failures",
+        "codex.parser",
+        "gemini.failures",
+        "gemini.oneshot",
+        "gemini.parser",
+        "opencode.failures",
+        "opencode.parser",
     )
-]  # fmt: skip
+]
 PATTERNS = [
     (module, name)
     for module in MODULES

@@ -170,9 +170,12 @@ def test_a_part_that_is_not_understood_does_not_hide_the_others() -> None:
     """Claude Code's lines hold several."""
     name = "claude-code"
     blocks: list[Any] = [
-        {"type": "text", "text": "before "}, {"type": "text", "value": "renamed"}, {"type": "hologram"},
-        {"type": "tool_use", "id": "t", "name": "Bash", "input": "no object"}, {"type": "text", "text": "behind"},
-    ]  # fmt: skip
+        {"type": "text", "text": "before "},
+        {"type": "text", "value": "renamed"},
+        {"type": "hologram"},
+        {"type": "tool_use", "id": "t", "name": "Bash", "input": "no object"},
+        {"type": "text", "text": "behind"},
+    ]
     events = ADAPTERS[name].parser().feed(line_of({"type": "assistant", "message": {"id": "m", "content": blocks}}))
     kinds = [event.phase if isinstance(event, Status) else event.kind for event in events]
     assert kinds == ["message_delta", "unparsed", "unparsed", "unparsed", "message_delta"]

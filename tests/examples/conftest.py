@@ -17,8 +17,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     done = subprocess.run(
         [*pip, "--disable-pip-version-check", "--target", str(target), str(EXAMPLE)],
-        check=False, capture_output=True, text=True, timeout=110, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, done.stderr
     return target
 

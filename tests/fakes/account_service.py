@@ -30,9 +30,14 @@ class FakeAccounts:
         if backend != "claude-code":
             raise UnknownBackendError(f"there is no backend {backend!r}")
         empty = AccountRecord(
-            backend=backend, user_id=user_id, mode="byo_subscription", connected=False, disconnecting=False, run_ids=(),
+            backend=backend,
+            user_id=user_id,
+            mode="byo_subscription",
+            connected=False,
+            disconnecting=False,
+            run_ids=(),
             command=f"podmentor login {backend} --user {user_id}",
-        )  # fmt: skip
+        )
         return self.accounts.get((user_id, backend), empty)
 
     async def list_accounts(self, *, user_id: str) -> list[AccountRecord]:

@@ -35,9 +35,18 @@ HELLO: list[Step] = [
     ("tool_use", {"tool_call_id": "t1", "name": "Bash", "input": {"command": "ls -la"}}),
     ("tool_result", {"tool_call_id": "t1", "content": "a.txt\nb.txt", "is_error": False}),
     ("message_delta", {"text": "All done.", "message_id": "m2"}),
-    ("completed", {"final_text": "All done.", "stop_reason": "end_turn", "tokens": {"input": 900, "output": 12},
-                   "cost_usd": 0.0123, "turns": 2, "duration_ms": 1500}),
-]  # fmt: skip
+    (
+        "completed",
+        {
+            "final_text": "All done.",
+            "stop_reason": "end_turn",
+            "tokens": {"input": 900, "output": 12},
+            "cost_usd": 0.0123,
+            "turns": 2,
+            "duration_ms": 1500,
+        },
+    ),
+]
 CANCELLED: Step = ("error", {"reason": "cancelled", "message": "cancelled by the user", "details": {}})
 PATCH = b"diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new \xff\x1b[31m\n"
 CHANGES = [
@@ -46,35 +55,71 @@ CHANGES = [
 ]
 IGNORED = [{"path": "out/x.o", "change": "added", "size": 5, "binary": True, "insertions": 0, "deletions": 0}]
 COMMITS = [
-    {"commit": "1" * 40, "parents": [], "author": "An Agent <a@b>", "authored_at": "2026-05-01T10:00:00+00:00",
-     "subject": "Fix\x1b[2J it", "refs": ["HEAD", "refs/heads/main"]},
-]  # fmt: skip
+    {
+        "commit": "1" * 40,
+        "parents": [],
+        "author": "An Agent <a@b>",
+        "authored_at": "2026-05-01T10:00:00+00:00",
+        "subject": "Fix\x1b[2J it",
+        "refs": ["HEAD", "refs/heads/main"],
+    },
+]
 
 
 def make_events(run_id: str, steps: list[Step], *, subagent_id: str = "sub_1") -> list[dict[str, Any]]:
     """Steps as journalled events."""
     return [
         {
-            "seq": number, "ts": TS, "run_id": run_id, "subagent_id": subagent_id, "backend": "claude-code",
-            "kind": step[0], "source": "agent", "parent_tool_call_id": step[2] if len(step) > 2 else None,
+            "seq": number,
+            "ts": TS,
+            "run_id": run_id,
+            "subagent_id": subagent_id,
+            "backend": "claude-code",
+            "kind": step[0],
+            "source": "agent",
+            "parent_tool_call_id": step[2] if len(step) > 2 else None,
             "data": step[1],
         }
         for number, step in enumerate(steps, 1)
-    ]  # fmt: skip
+    ]
 
 
 def make_run(run_id: str, **more: Any) -> dict[str, Any]:
     """A finished run."""
     return {
-        "run_id": run_id, "subagent_id": "sub_1", "sandbox_id": None, "user_id": "local", "backend": "claude-code",
-        "query": "do it", "state": "finished", "outcome": "completed", "tier": 0, "repo": None, "workspace": "overlay",
-        "limits": {"memory_max_bytes": 2 * 1024**3, "wall_clock_seconds": 300.0}, "memory_enforcement": "cgroup",
-        "usage": {"tokens": {"input": 900, "output": 12, "cache_read": 300}, "cost_usd": 0.0123, "turns": 2,
-                  "peak_memory_bytes": 128 * 1024**2},
-        "final_text": "All done.", "error": None, "exit_code": 0, "cli_version": "2.1.0", "image_id": "sha256:1",
-        "metadata": {}, "queue_position": None, "last_seq": 11, "created_at": TS, "started_at": TS,
-        "finished_at": "2026-05-01T10:00:03.500000Z", "links": {}, **more,
-    }  # fmt: skip
+        "run_id": run_id,
+        "subagent_id": "sub_1",
+        "sandbox_id": None,
+        "user_id": "local",
+        "backend": "claude-code",
+        "query": "do it",
+        "state": "finished",
+        "outcome": "completed",
+        "tier": 0,
+        "repo": None,
+        "workspace": "overlay",
+        "limits": {"memory_max_bytes": 2 * 1024**3, "wall_clock_seconds": 300.0},
+        "memory_enforcement": "cgroup",
+        "usage": {
+            "tokens": {"input": 900, "output": 12, "cache_read": 300},
+            "cost_usd": 0.0123,
+            "turns": 2,
+            "peak_memory_bytes": 128 * 1024**2,
+        },
+        "final_text": "All done.",
+        "error": None,
+        "exit_code": 0,
+        "cli_version": "2.1.0",
+        "image_id": "sha256:1",
+        "metadata": {},
+        "queue_position": None,
+        "last_seq": 11,
+        "created_at": TS,
+        "started_at": TS,
+        "finished_at": "2026-05-01T10:00:03.500000Z",
+        "links": {},
+        **more,
+    }
 
 
 @dataclass
@@ -102,10 +147,15 @@ class FakeApi:
     resumed_from: list[str | None] = field(default_factory=list)
     account: dict[str, Any] = field(
         default_factory=lambda: {
-            "backend": "claude-code", "user_id": "local", "mode": "byo_subscription", "connected": False,
-            "disconnecting": False, "run_ids": [], "command": "podmentor login claude-code",
+            "backend": "claude-code",
+            "user_id": "local",
+            "mode": "byo_subscription",
+            "connected": False,
+            "disconnecting": False,
+            "run_ids": [],
+            "command": "podmentor login claude-code",
         }
-    )  # fmt: skip
+    )
     auth_status: dict[str, Any] = field(
         default_factory=lambda: {"installed": True, "authenticated": True, "error": None}
     )
@@ -265,10 +315,17 @@ class FakeApi:
         self.bodies.append(body)
         if self.conflicts and not body["dry_run"]:
             return problem(409, "conflict", "nothing was applied", files=self.conflicts)
-        return web.json_response({
-            "applied": not body["dry_run"], "branch": body.get("branch"), "commit": "2" * 40 if "branch" in body else None,
-            "files": [{"path": "a.txt", "change": "modified", "outcome": "applied", "reason": None}, *self.conflicts],
-        })  # fmt: skip
+        return web.json_response(
+            {
+                "applied": not body["dry_run"],
+                "branch": body.get("branch"),
+                "commit": "2" * 40 if "branch" in body else None,
+                "files": [
+                    {"path": "a.txt", "change": "modified", "outcome": "applied", "reason": None},
+                    *self.conflicts,
+                ],
+            }
+        )
 
     async def _discard(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.json())
@@ -284,11 +341,14 @@ class FakeApi:
 
     async def _gc(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.json())
-        return web.json_response({
-            "removed": [{"kind": "log", "id": "run_1", "bytes": 2048, "reason": None}], "bytes": 2048,
-            "kept": [{"kind": "conversation", "id": "sub_1", "bytes": 5, "reason": "it has changes"}],
-            "dry_run": self.bodies[-1]["dry_run"],
-        })  # fmt: skip
+        return web.json_response(
+            {
+                "removed": [{"kind": "log", "id": "run_1", "bytes": 2048, "reason": None}],
+                "bytes": 2048,
+                "kept": [{"kind": "conversation", "id": "sub_1", "bytes": 5, "reason": "it has changes"}],
+                "dry_run": self.bodies[-1]["dry_run"],
+            }
+        )
 
     async def _commits(self, _: web.Request) -> web.Response:
         return web.json_response({"commits": COMMITS})
@@ -316,21 +376,48 @@ class FakeApi:
 
     async def _backends(self, _: web.Request) -> web.Response:
         can = {"streaming": True, "deltas": True, "thinking": False}
-        return web.json_response({"backends": [
-            {"name": "claude-code", "tool_name": "claude_code", "image": "sha256:1", "image_tag": "2.1.0-abc",
-             "cli_version": "2.1.0", "capabilities": can, "default_allowed_egress": [],
-             "auth": {"link": "technical_user", "authenticated": True}},
-            {"name": "codex", "tool_name": "codex", "image": None, "image_tag": None, "cli_version": None,
-             "capabilities": can, "default_allowed_egress": [], "auth": {"authenticated": False, "error": "no key"}},
-        ]})  # fmt: skip
+        return web.json_response(
+            {
+                "backends": [
+                    {
+                        "name": "claude-code",
+                        "tool_name": "claude_code",
+                        "image": "sha256:1",
+                        "image_tag": "2.1.0-abc",
+                        "cli_version": "2.1.0",
+                        "capabilities": can,
+                        "default_allowed_egress": [],
+                        "auth": {"link": "technical_user", "authenticated": True},
+                    },
+                    {
+                        "name": "codex",
+                        "tool_name": "codex",
+                        "image": None,
+                        "image_tag": None,
+                        "cli_version": None,
+                        "capabilities": can,
+                        "default_allowed_egress": [],
+                        "auth": {"authenticated": False, "error": "no key"},
+                    },
+                ]
+            }
+        )
 
 
 def problem(status: int, code: str, detail: str, **more: Any) -> web.Response:
     """An error as the API writes it."""
     return web.json_response(
-        {"type": f"urn:podmentor:problem:{code}", "title": code, "status": status, "detail": detail, "code": code, **more},
-        status=status, content_type="application/problem+json",
-    )  # fmt: skip
+        {
+            "type": f"urn:podmentor:problem:{code}",
+            "title": code,
+            "status": status,
+            "detail": detail,
+            "code": code,
+            **more,
+        },
+        status=status,
+        content_type="application/problem+json",
+    )
 
 
 @contextlib.asynccontextmanager

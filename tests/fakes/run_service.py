@@ -79,10 +79,17 @@ class FakeRunService:
             seq = len(self.journal[run_id]) + 1
             self.journal[run_id].append(
                 EventRecord(
-                    seq=seq, ts=NOW, run_id=run_id, subagent_id=record.subagent_id, backend=record.backend,
-                    kind=event.kind, source=source, parent_tool_call_id=event.parent_tool_call_id, data=event.data(),
+                    seq=seq,
+                    ts=NOW,
+                    run_id=run_id,
+                    subagent_id=record.subagent_id,
+                    backend=record.backend,
+                    kind=event.kind,
+                    source=source,
+                    parent_tool_call_id=event.parent_tool_call_id,
+                    data=event.data(),
                 )
-            )  # fmt: skip
+            )
             record = self.runs[run_id] = _after(replace(record, last_seq=seq), event)
         self._wake()
 
@@ -103,9 +110,17 @@ class FakeRunService:
         self.runs[record.run_id] = record
         self.journal.setdefault(record.run_id, [])
         subagent = self.subagents.get(record.subagent_id) or SubagentRecord(
-            subagent_id=record.subagent_id, user_id=record.user_id, backend=record.backend, backend_session_id=None,
-            repo=record.repo, workspace=record.workspace, created_at=NOW, last_used_at=NOW, run_ids=(), busy=False,
-        )  # fmt: skip
+            subagent_id=record.subagent_id,
+            user_id=record.user_id,
+            backend=record.backend,
+            backend_session_id=None,
+            repo=record.repo,
+            workspace=record.workspace,
+            created_at=NOW,
+            last_used_at=NOW,
+            run_ids=(),
+            busy=False,
+        )
         self.subagents[record.subagent_id] = replace(subagent, run_ids=(*subagent.run_ids, record.run_id))
 
     def _fail(self) -> None:
@@ -340,40 +355,78 @@ class FakeRunService:
 
 BACKENDS = (
     BackendInfo(
-        name="claude-code", tool_name="claude_code", image="sha256:abc", image_tag="podmentor/claude-code:1",
-        cli_version="2.1.197", capabilities=Capabilities(deltas=True, resume=True),
-        default_allowed_egress=["api.anthropic.com"], auth={"link": "technical_user", "authenticated": True},
+        name="claude-code",
+        tool_name="claude_code",
+        image="sha256:abc",
+        image_tag="podmentor/claude-code:1",
+        cli_version="2.1.197",
+        capabilities=Capabilities(deltas=True, resume=True),
+        default_allowed_egress=["api.anthropic.com"],
+        auth={"link": "technical_user", "authenticated": True},
     ),
     BackendInfo(
-        name="codex", tool_name="codex", image=None, image_tag=None, cli_version=None, capabilities=Capabilities(),
+        name="codex",
+        tool_name="codex",
+        image=None,
+        image_tag=None,
+        cli_version=None,
+        capabilities=Capabilities(),
         default_allowed_egress=["api.openai.com"],
     ),
-)  # fmt: skip
+)
 
 
 def done(text: str = "All done.") -> Completed:
     """The end of a run that went well."""
     return Completed(
-        final_text=text, tokens=Tokens(input=10, output=5, cache_read=3), duration_ms=1200, stop_reason="end_turn",
-        cost_usd=0.01, turns=2,
-    )  # fmt: skip
+        final_text=text,
+        tokens=Tokens(input=10, output=5, cache_read=3),
+        duration_ms=1200,
+        stop_reason="end_turn",
+        cost_usd=0.01,
+        turns=2,
+    )
 
 
 def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) -> RunRecord:
     return RunRecord(
-        run_id=run_id, subagent_id=subagent_id, sandbox_id=None, user_id=request.user_id, backend=request.backend,
-        query=request.query, state="queued", outcome=None, tier=request.tier or 0, repo=request.repo,
-        workspace=request.workspace or "overlay", limits=ResourceLimits(), egress=request.egress, memory_enforcement=None, enforcement={}, usage={},
-        final_text=None, error=None, exit_code=None, cli_version=None, credential_link=None, image_id=None, metadata=request.metadata,
-        queue_position=number, last_seq=0, created_at=NOW, started_at=None, finished_at=None,
-    )  # fmt: skip
+        run_id=run_id,
+        subagent_id=subagent_id,
+        sandbox_id=None,
+        user_id=request.user_id,
+        backend=request.backend,
+        query=request.query,
+        state="queued",
+        outcome=None,
+        tier=request.tier or 0,
+        repo=request.repo,
+        workspace=request.workspace or "overlay",
+        limits=ResourceLimits(),
+        egress=request.egress,
+        memory_enforcement=None,
+        enforcement={},
+        usage={},
+        final_text=None,
+        error=None,
+        exit_code=None,
+        cli_version=None,
+        credential_link=None,
+        image_id=None,
+        metadata=request.metadata,
+        queue_position=number,
+        last_seq=0,
+        created_at=NOW,
+        started_at=None,
+        finished_at=None,
+    )
 
 
 def _after(record: RunRecord, event: AgentEvent) -> RunRecord:
     if isinstance(event, Completed):
         usage = {"tokens": event.tokens.to_dict(), "cost_usd": event.cost_usd, "turns": event.turns}
-        return replace(record, state="finished", outcome="completed", final_text=event.final_text, usage=usage,
-                       finished_at=NOW)  # fmt: skip
+        return replace(
+            record, state="finished", outcome="completed", final_text=event.final_text, usage=usage, finished_at=NOW
+        )
     if isinstance(event, Error):
         outcome: Any = "cancelled" if event.reason == "cancelled" else "failed"
         return replace(record, state="finished", outcome=outcome, error=event.data(), finished_at=NOW)

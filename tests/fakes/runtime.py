@@ -145,9 +145,14 @@ class FakeRuntime:
         if not self.has_image:
             raise ImageMissingError(f"the image of {backend} is not built; run: podmentor images build {backend}")
         return ImageRef(
-            image_id="a" * 64, tag=f"localhost/podmentor/{backend}:1.0-abc", backend=backend, cli_version="1.0",
-            recipe="abc", size_bytes=1, created="2026-01-01T00:00:00Z",
-        )  # fmt: skip
+            image_id="a" * 64,
+            tag=f"localhost/podmentor/{backend}:1.0-abc",
+            backend=backend,
+            cli_version="1.0",
+            recipe="abc",
+            size_bytes=1,
+            created="2026-01-01T00:00:00Z",
+        )
 
     async def delete_tree(self, path: Path) -> None:
         for child in sorted(path.rglob("*"), reverse=True):

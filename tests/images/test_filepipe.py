@@ -95,8 +95,11 @@ def test_64_mib_come_whole_and_in_order_to_a_reader_that_is_late(env: dict[str, 
     script = "import sys; [sys.stdout.write(f'{n:063d}\\n') for n in range(1 << 20)]; sys.stderr.write('done')"
     done = subprocess.run(
         ["sh", "-c", '"$@" | { sleep 0.3; sha256sum; }', "sh", *argv(sys.executable, "-c", script)],
-        env=env, capture_output=True, check=True, timeout=120,
-    )  # fmt: skip
+        env=env,
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
     expected = hashlib.sha256()
     for number in range(1 << 20):
         expected.update(f"{number:063d}\n".encode())
@@ -157,8 +160,13 @@ def test_the_launcher_gives_no_input_beside_a_prompt(tmp_path: Path, words: list
     fake.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["sh", str(CLI_OF_NODE), *words], env={"PATH": path}, input="from stdin", capture_output=True, text=True,
-        check=False, timeout=30,
-    )  # fmt: skip
+        ["sh", str(CLI_OF_NODE), *words],
+        env={"PATH": path},
+        input="from stdin",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
     program = "/opt/gemini/node_modules/@google/gemini-cli/bundle/gemini.js"
     assert done.stdout == "|".join(["node", program, *words, stdin])

@@ -135,8 +135,11 @@ def test_a_frame_behind_a_torn_one_is_a_frame_of_its_own() -> None:
     )
     pieces = pieces_of([log])
     assert [(piece.data, piece.torn) for piece in pieces] == [
-        (b"whole\n", False), (b"the beginning of a lo\n", True), (b"after\n", False), (b"end\n", False),
-    ]  # fmt: skip
+        (b"whole\n", False),
+        (b"the beginning of a lo\n", True),
+        (b"after\n", False),
+        (b"end\n", False),
+    ]
     assert pieces[2].ts == STAMP.format(9).strip()
     assert pieces_of([log[i : i + 1] for i in range(len(log))]) == pieces
 

@@ -149,8 +149,12 @@ def test_two_distributions_that_claim_one_name_are_refused() -> None:
 
 def test_c11_tool_names() -> None:
     assert [tool_name(x) for x in ("claude-code", "codex", "opencode", "gemini", "codumentor")] == [
-        "claude_code", "codex", "opencode", "gemini", "codumentor",
-    ]  # fmt: skip
+        "claude_code",
+        "codex",
+        "opencode",
+        "gemini",
+        "codumentor",
+    ]
 
 
 def test_c1_the_documented_adapter_is_an_agent_adapter() -> None:

@@ -66,7 +66,11 @@ FACTS: Final = {
     "claude-code": Facts(
         transcripts="*.jsonl",
         ends={
-            **WELL, **ILL, "delegate": COMPLETED, "credit": ("failed", "credit_exhausted"), "529": UNAVAILABLE,
+            **WELL,
+            **ILL,
+            "delegate": COMPLETED,
+            "credit": ("failed", "credit_exhausted"),
+            "529": UNAVAILABLE,
             "maxtok": CLI_FAILED,
         },
         edits=[("Write", None), ("Edit", None)],
@@ -79,12 +83,15 @@ FACTS: Final = {
     "codex": Facts(
         transcripts="rollout-*.jsonl",
         ends={
-            **WELL, **ILL, "credit": ("failed", "credit_exhausted"), "429": LIMITED, "529": UNAVAILABLE,
-            "torn": UNAVAILABLE, "maxtok": CLI_FAILED,
+            **WELL,
+            **ILL,
+            "credit": ("failed", "credit_exhausted"),
+            "429": LIMITED,
+            "529": UNAVAILABLE,
+            "torn": UNAVAILABLE,
+            "maxtok": CLI_FAILED,
         },
-        edits=[
-            ("Edit", {"changes": [{"path": "/workspace/note.txt", "kind": kind}]}) for kind in ("add", "update")
-        ],
+        edits=[("Edit", {"changes": [{"path": "/workspace/note.txt", "kind": kind}]}) for kind in ("add", "update")],
         tokens={"input": 1200},
         retries={name: [1, 2, 3, 4] for name in ("401", "busy", "500", "529", "cut", "torn")},
         requests=["POST /v1/responses"],
@@ -92,7 +99,12 @@ FACTS: Final = {
     "gemini": Facts(
         transcripts="session-*.jsonl",
         ends={
-            **WELL, **ILL, "badkey": REFUSED, "404": CLI_FAILED, "503": UNAVAILABLE, "torn": UNAVAILABLE,
+            **WELL,
+            **ILL,
+            "badkey": REFUSED,
+            "404": CLI_FAILED,
+            "503": UNAVAILABLE,
+            "torn": UNAVAILABLE,
             "broken": UNAVAILABLE,
             "maxtok": COMPLETED,  # it does not tell that its answer was cut off by the limit of tokens
         },
@@ -108,8 +120,16 @@ FACTS: Final = {
     "opencode": Facts(
         transcripts="opencode.db*",
         ends={
-            **WELL, **ILL, "delegate": COMPLETED, "404": CLI_FAILED, "credit": ("failed", "credit_exhausted"),
-            "429": LIMITED, "529": UNAVAILABLE, "torn": UNAVAILABLE, "broken": UNAVAILABLE, "maxtok": CLI_FAILED,
+            **WELL,
+            **ILL,
+            "delegate": COMPLETED,
+            "404": CLI_FAILED,
+            "credit": ("failed", "credit_exhausted"),
+            "429": LIMITED,
+            "529": UNAVAILABLE,
+            "torn": UNAVAILABLE,
+            "broken": UNAVAILABLE,
+            "maxtok": CLI_FAILED,
         },
         edits=[("apply_patch", None), ("apply_patch", None)],  # with models of the GPT family
         tokens={},
@@ -117,7 +137,7 @@ FACTS: Final = {
         requests=["POST /chat/completions"],
         delegates=("thinking", "tool_use", "message_delta"),
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +222,17 @@ async def play(backend: str, root: Path) -> Played:
         await asyncio.to_thread(record, stage.adapter, evidence, root / "recordings")
         assert isinstance(stage.provider, ScriptedProvider)
         return Played(
-            facts=facts, evidence=evidence, plain=plain, requests=list(stage.provider.requests),
-            report=report(backend, evidence, image_tag=None, cli_version=evidence.scenes["text"].runs[0].record.cli_version, seconds=0),
-            recordings=root / "recordings", left=left,
-        )  # fmt: skip
+            facts=facts,
+            evidence=evidence,
+            plain=plain,
+            requests=list(stage.provider.requests),
+            report=report(
+                backend,
+                evidence,
+                image_tag=None,
+                cli_version=evidence.scenes["text"].runs[0].record.cli_version,
+                seconds=0,
+            ),
+            recordings=root / "recordings",
+            left=left,
+        )

@@ -40,13 +40,15 @@ class LiveService:
                 {
                     "external_agent": {"default_sandbox_tier": 1, "backends": {backend_name: backend}},
                     "storage": {
-                        "state_dir": str(self.state), "runtime_dir": str(self.runtime), **config.pop("storage", {}),
+                        "state_dir": str(self.state),
+                        "runtime_dir": str(self.runtime),
+                        **config.pop("storage", {}),
                     },
                     "server": {"port": 0},
                     **config,
                 }
             )
-        )  # fmt: skip
+        )
         self.output = root / "service.log"
         self._process: asyncio.subprocess.Process | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -62,9 +64,17 @@ class LiveService:
             STARTED.append(self)
         with self.output.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "orchestrator", "--config", str(self.config), "serve",
-                cwd=PROJECT, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                "orchestrator",
+                "--config",
+                str(self.config),
+                "serve",
+                cwd=PROJECT,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
         exited = asyncio.ensure_future(self._process.wait())
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -209,9 +219,12 @@ def processes_with(text: str) -> list[int]:
 async def podman(*argv: str) -> str:
     """The output of one podman command."""
     process = await asyncio.create_subprocess_exec(
-        "podman", *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        "podman",
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    )
     out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err.decode()
     return out.decode()

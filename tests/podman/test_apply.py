@@ -101,8 +101,10 @@ async def test_changes_are_dropped_with_the_kernels_leftovers(workspaces: Direct
     )
     async with workspaces.exclusive(ID):
         assert await workspaces.discard_changes(made.mount, ("src/b.py", "README.md", "shut")) == [
-            "README.md", "shut", "src/b.py",
-        ]  # fmt: skip
+            "README.md",
+            "shut",
+            "src/b.py",
+        ]
     left = {c.path for c in await workspaces.list_changes(made.mount)}
     assert left == {"src/a.py", "src/deep/er/x", "docs/index.md", "docs/img/logo.svg"}
     await delete_tree(made.home / "seen")

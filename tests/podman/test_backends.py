@@ -56,8 +56,13 @@ def test_a_plain_answer(played: Played) -> None:
         "Hello from the scripted provider. There is nothing else to do."
     )
     assert shape(run) == [
-        "status:queued", "status:starting", "status:running", "session_started", "message_delta", "completed",
-    ]  # fmt: skip
+        "status:queued",
+        "status:starting",
+        "status:running",
+        "session_started",
+        "message_delta",
+        "completed",
+    ]
     assert not {"retrying", "unparsed"} & set(run.phases())
     assert "diagnostic" not in run.phases() or not played.facts.quiet
     assert record.usage["tokens"].items() >= played.facts.tokens.items()

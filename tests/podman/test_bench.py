@@ -19,9 +19,20 @@ pytestmark = [pytest.mark.podman, pytest.mark.timeout(400)]
 
 async def bench(state: Path, *arguments: str) -> tuple[int | None, Any, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "orchestrator", "--state", str(state), "bench", "--json", "-v", *arguments, cwd=PROJECT,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "--state",
+        str(state),
+        "bench",
+        "--json",
+        "-v",
+        *arguments,
+        cwd=PROJECT,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     out, err = await asyncio.wait_for(process.communicate(), 380)
     return process.returncode, json.loads(out or b"null"), err.decode()
 
@@ -53,9 +64,19 @@ async def test_an_image_that_is_not_there(tmp_path: Path) -> None:
 async def test_a_bench_that_is_told_to_end_takes_its_runs_with_it(tmp_path: Path) -> None:
     state = tmp_path / "s"
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "orchestrator", "--state", str(state), "bench", "claude-code", "-v", cwd=PROJECT,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "--state",
+        str(state),
+        "bench",
+        "claude-code",
+        "-v",
+        cwd=PROJECT,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
     assert process.stderr is not None
     await asyncio.wait_for(process.stderr.readline(), 100)  # the first scene has ended, others have begun
     instance = (state / "bench" / "claude-code" / "state" / "instance").read_text().strip()

@@ -29,8 +29,13 @@ async def test_a_plain_answer(service: LiveService) -> None:
     events = await service.all_events(run["run_id"])
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert shape(events) == [
-        "status:queued", "status:starting", "status:running", "session_started", "message_delta", "completed",
-    ]  # fmt: skip
+        "status:queued",
+        "status:starting",
+        "status:running",
+        "session_started",
+        "message_delta",
+        "completed",
+    ]
     assert "".join(e["data"]["text"] for e in events if e["kind"] == "message_delta") == run["final_text"]
     assert run["usage"]["tokens"]["input"] > 0
     assert run["usage"]["peak_memory_bytes"] > 50_000_000

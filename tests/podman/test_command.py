@@ -20,9 +20,15 @@ pytestmark = pytest.mark.podman
 async def command(*argv: str, stdin: bytes = b"") -> tuple[int, str, str]:
     """Exit code, stdout and stderr of one call."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "orchestrator", *argv, cwd=PROJECT,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "orchestrator",
+        *argv,
+        cwd=PROJECT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     out, err = await asyncio.wait_for(process.communicate(stdin), 100)
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
@@ -75,10 +81,20 @@ async def test_run_survives_the_service_that_it_uses(tmp_path: Path) -> None:
 async def test_ctrl_c_cancels_and_waits_for_the_end(tmp_path: Path) -> None:
     async with ScriptedProvider(scenario="hang") as provider, live_service(tmp_path, provider.base_url) as service:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "orchestrator", "--config", str(service.config), "run", "claude-code", "Go.",
-            "--no-repo", cwd=PROJECT, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "--config",
+            str(service.config),
+            "run",
+            "claude-code",
+            "Go.",
+            "--no-repo",
+            cwd=PROJECT,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+        )
         await provider.reached("hang", timeout=60)
         os.kill(process.pid, signal.SIGINT)
         out, _ = await asyncio.wait_for(process.communicate(), 30)

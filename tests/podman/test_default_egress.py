@@ -58,9 +58,12 @@ async def test_with_a_key_the_provider_is_no_way_out_for_data(tmp_path: Path, pr
 
 def store_claude(home: Path) -> None:
     login = {
-        "accessToken": "sk-ant-oat01-old", "refreshToken": "made-up-refresh", "expiresAt": LONG_AGO * 1000,
-        "scopes": ["user:inference", "user:profile"], "subscriptionType": "max",
-    }  # fmt: skip
+        "accessToken": "sk-ant-oat01-old",
+        "refreshToken": "made-up-refresh",
+        "expiresAt": LONG_AGO * 1000,
+        "scopes": ["user:inference", "user:profile"],
+        "subscriptionType": "max",
+    }
     (home / ".claude").mkdir(parents=True)
     (home / ".claude" / ".credentials.json").write_text(json.dumps({"claudeAiOauth": login}))
 
@@ -133,10 +136,11 @@ async def test_codex_renews_its_login_and_works_through_the_proxy_alone(tmp_path
         port = urlsplit(provider.base_url).port
         hosts = [f"auth.example:{auth_port}", f"provider.example:{port}"]
         backend = {
-            **SUBSCRIPTION, "base_url": None,
+            **SUBSCRIPTION,
+            "base_url": None,
             "allowed_egress": [*hosts, f"127.0.0.1:{auth_port}", f"127.0.0.1:{port}"],
             "extra_env": {"CODEX_REFRESH_TOKEN_URL_OVERRIDE": f"http://auth.example:{auth_port}/oauth/token"},
-        }  # fmt: skip
+        }
         async with live(tmp_path, provider.base_url, "codex", backend) as service:
             home = service.state / "external_agent" / "homes" / "local" / "codex"
             store_codex(home)

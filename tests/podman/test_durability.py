@@ -129,14 +129,15 @@ async def test_hostile_output_survives_in_bounded_memory(tmp_path: Path, repo: P
         size = 64 * 1024 * 1024
         tool = '{"type":"tool_use","id":"t1","name":"Bash","input":{}}'
         record, events = await fake_cli_run(
-            service, repo,
+            service,
+            repo,
             f"""
 out.write(b'{{"type":"assistant","message":{{"id":"m1","content":[{tool}]}}}}\\n')
 out.write(b'{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"t1","content":"')
 for _ in range({size} // 65536): out.write(b"y" * 65536)
 out.write(b'"}}]}}}}\\n')
 """,
-        )  # fmt: skip
+        )
         assert record["outcome"] == "completed", record["error"]
         [result] = [e["data"] for e in events if e["kind"] == "tool_result"]
         assert result["content"].endswith(f"[cut: {size - 1024 * 1024} bytes, the whole is in the run's log]")
@@ -144,7 +145,8 @@ out.write(b'"}}]}}}}\\n')
         assert log.stat().st_size > size
 
         record, events = await fake_cli_run(
-            service, repo,
+            service,
+            repo,
             """
 out.write(b"\\xff\\xfe not utf-8\\n")
 out.write(b"no json\\n")
@@ -152,7 +154,7 @@ for i in range(50):
     line(type="assistant", message={"id": f"m{i}", "content": [{"type": "text", "text": f"t{i} "}]}); out.flush()
     print("warning", i, file=sys.stderr, flush=True)
 """,
-        )  # fmt: skip
+        )
         assert record["outcome"] == "completed", record["error"]
         phases = [e["data"].get("phase") for e in events if e["kind"] == "status"]
         assert phases.count("unparsed") == 2
@@ -160,12 +162,13 @@ for i in range(50):
         assert [e["data"]["text"] for e in events if e["kind"] == "message_delta"] == [f"t{i} " for i in range(50)]
 
         record, events = await fake_cli_run(
-            service, repo,
+            service,
+            repo,
             """
 for i in range(200_000):
     line(type="assistant", message={"id": f"m{i}", "content": [{"type": "text", "text": f"{i} "}]})
 """,
-        )  # fmt: skip
+        )
         assert record["outcome"] == "completed", record["error"]
         assert record["last_seq"] == len(events)
         texts = [e["data"]["text"] for e in events if e["kind"] == "message_delta"]
@@ -182,7 +185,7 @@ async def test_ending_of_a_cli_that_dies(tmp_path: Path, repo: Path) -> None:
     ):
         record, _ = await fake_cli_run(
             service, repo, 'out.flush(); print("the cause", file=sys.stderr); sys.stderr.flush(); import os; os.abort()'
-        )  # fmt: skip
+        )
         assert record["outcome"] == "failed"
         assert record["error"]["reason"] == "cli_failed"
         assert "the cause" in json.dumps(record["error"])
@@ -191,7 +194,7 @@ async def test_ending_of_a_cli_that_dies(tmp_path: Path, repo: Path) -> None:
         assert record["error"]["reason"] == "idle_timeout"
         record, _ = await fake_cli_run(
             service, repo, "while True: out.write(b'z' * 1000 + b'\\n')", output_max_bytes=5_000_000
-        )  # fmt: skip
+        )
         assert record["error"]["reason"] == "output_exceeded"
         for run in (await service.call("GET", "/v1/runs"))["runs"]:
             await assert_nothing_left(service, run["run_id"])

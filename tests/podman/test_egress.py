@@ -135,8 +135,9 @@ async def test_killing_the_service_cuts_no_tunnel_and_loses_no_report(site: Site
     record = await service.call("GET", f"/v1/runs/{run['run_id']}")
     assert record["egress"][-1] == f"later.example:{port}"
     assert {line["host"] for line in audited(service.state, "egress.allowed", run["run_id"])} == {
-        "good.example", "later.example",
-    }  # fmt: skip
+        "good.example",
+        "later.example",
+    }
 
 
 async def test_a_request_narrows_and_tier_0_has_no_proxy(site: Site) -> None:

@@ -153,9 +153,15 @@ async def test_cancel_and_restart_with_a_full_disk(root: Path, provider: Scripte
 
 async def containers(run_id: str) -> list[Any]:
     process = await asyncio.create_subprocess_exec(
-        "podman", "ps", "-a", "--format", "json", "--filter", f"label={LABEL_RUN}={run_id}",
+        "podman",
+        "ps",
+        "-a",
+        "--format",
+        "json",
+        "--filter",
+        f"label={LABEL_RUN}={run_id}",
         stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    )
     out, _ = await process.communicate()
     return list(json.loads(out or b"[]"))
 
@@ -163,9 +169,15 @@ async def containers(run_id: str) -> list[Any]:
 async def refused(service: LiveService) -> str:
     """What the command says that cannot start; its output is not on the full disk."""
     process = await asyncio.create_subprocess_exec(
-        "python", "-m", "orchestrator", "--config", str(service.config), "serve",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
+        "python",
+        "-m",
+        "orchestrator",
+        "--config",
+        str(service.config),
+        "serve",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
     out, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 3, out.decode()
     return out.decode()

@@ -111,8 +111,12 @@ async def test_c9_the_plain_mode_goes_on_by_a_recap(tmp_path: Path, provider: Sc
         assert record["outcome"] == "completed", record["error"]
         assert record["final_text"] == "This is prompt number 1. The first was: My name is Ada."
         assert shape(await service.all_events(first["run_id"])) == [
-            "status:queued", "status:starting", "status:running", "message_delta", "completed",
-        ]  # fmt: skip
+            "status:queued",
+            "status:starting",
+            "status:running",
+            "message_delta",
+            "completed",
+        ]
         second = await service.submit("What is my name?\nscenario: remember", subagent_id=first["subagent_id"])
         record = await service.finished(second["run_id"])
         assert record["outcome"] == "completed", record["error"]

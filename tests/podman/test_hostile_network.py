@@ -44,9 +44,12 @@ async def site(tmp_path: Path, provider: ScriptedProvider) -> AsyncIterator[Site
     async with watched() as allowed, watched() as forbidden:
         # Names below inside.example may be asked for at any of the ports; that alone must not open an address.
         rules = [
-            f"good.example:{allowed.port}", f"127.0.0.1:{allowed.port}", "*.inside.example",
-            f"*.inside.example:{forbidden.port}", f"*.inside.example:{allowed.port}",
-        ]  # fmt: skip
+            f"good.example:{allowed.port}",
+            f"127.0.0.1:{allowed.port}",
+            "*.inside.example",
+            f"*.inside.example:{forbidden.port}",
+            f"*.inside.example:{allowed.port}",
+        ]
         async with live_service(
             tmp_path, provider.base_url, backend={"allowed_egress": rules}, egress={"hosts_file": str(hosts)}
         ) as service:
@@ -149,22 +152,49 @@ for url in urls:
 async def test_the_proxy_leads_nowhere_but_to_what_is_allowed(site: Site) -> None:
     port, forbidden = site.allowed.port, site.forbidden.port
     site.names(
-        "127.0.0.1 loop.inside.example", "::1 loop6.inside.example", "169.254.169.254 meta.inside.example",
-        "10.0.0.1 ten.inside.example", "::ffff:127.0.0.1 mapped.inside.example", "64:ff9b::7f00:1 nat.inside.example",
-        "2002:7f00:1:: six.inside.example", "0.0.0.0 zero.inside.example", "fe80::1 link.inside.example",
-        "fd00:ec2::254 meta6.inside.example", "100.100.100.200 cgnat.inside.example", "224.0.0.1 multi.inside.example",
-    )  # fmt: skip
+        "127.0.0.1 loop.inside.example",
+        "::1 loop6.inside.example",
+        "169.254.169.254 meta.inside.example",
+        "10.0.0.1 ten.inside.example",
+        "::ffff:127.0.0.1 mapped.inside.example",
+        "64:ff9b::7f00:1 nat.inside.example",
+        "2002:7f00:1:: six.inside.example",
+        "0.0.0.0 zero.inside.example",
+        "fe80::1 link.inside.example",
+        "fd00:ec2::254 meta6.inside.example",
+        "100.100.100.200 cgnat.inside.example",
+        "224.0.0.1 multi.inside.example",
+    )
     names = ("loop", "loop6", "meta", "ten", "mapped", "nat", "six", "zero", "link", "meta6", "cgnat", "multi")
     targets = [
         *(f"{name}.inside.example:{forbidden}" for name in names),
-        f"127.0.0.1:{forbidden}", f"127.1:{forbidden}", f"0x7f000001:{forbidden}", f"2130706433:{forbidden}",
-        f"0177.0.0.1:{forbidden}", f"[::1]:{forbidden}", f"[::ffff:127.0.0.1]:{forbidden}", f"[::]:{forbidden}",
-        f"0.0.0.0:{forbidden}", f"localhost:{forbidden}", f"good.example:{forbidden}", f"127.0.0.1:{port - 1 or 1}",
-        f"good.example.:{forbidden}", f"sub.good.example:{port}", f"{DOCUMENTATION}:443", f"{DOCUMENTATION}:53",
-        "169.254.169.254:80", "[fd00:ec2::254]:80", "evil.example:443", f"inside.example:{forbidden}",
-    ]  # fmt: skip
-    urls = ["http://169.254.169.254/latest/meta-data/", f"http://127.0.0.1:{forbidden}/",
-            f"http://loop.inside.example:{forbidden}/", "http://meta.inside.example/latest/"]  # fmt: skip
+        f"127.0.0.1:{forbidden}",
+        f"127.1:{forbidden}",
+        f"0x7f000001:{forbidden}",
+        f"2130706433:{forbidden}",
+        f"0177.0.0.1:{forbidden}",
+        f"[::1]:{forbidden}",
+        f"[::ffff:127.0.0.1]:{forbidden}",
+        f"[::]:{forbidden}",
+        f"0.0.0.0:{forbidden}",
+        f"localhost:{forbidden}",
+        f"good.example:{forbidden}",
+        f"127.0.0.1:{port - 1 or 1}",
+        f"good.example.:{forbidden}",
+        f"sub.good.example:{port}",
+        f"{DOCUMENTATION}:443",
+        f"{DOCUMENTATION}:53",
+        "169.254.169.254:80",
+        "[fd00:ec2::254]:80",
+        "evil.example:443",
+        f"inside.example:{forbidden}",
+    ]
+    urls = [
+        "http://169.254.169.254/latest/meta-data/",
+        f"http://127.0.0.1:{forbidden}/",
+        f"http://loop.inside.example:{forbidden}/",
+        "http://meta.inside.example/latest/",
+    ]
     run = await site.service.submit(script(BY_PROXY, targets=[*targets, f"good.example:{port}"], urls=urls))
     found = results(await site.service.finished(run["run_id"]))
     assert " 200 " in found.pop(f"good.example:{port}"), "the attempts themselves must have worked"
@@ -287,11 +317,17 @@ async def test_no_socket_of_the_host_or_of_another_run_is_in_reach(site: Site, p
     uid = os.getuid()
     abstract = f"podmentor-test-{secrets.token_hex(8)}"
     paths = [
-        str(theirs / "egress.sock"), str(theirs / "gateway.sock"), str(site.service.runtime / "api.sock"),
-        *map(str, site.service.runtime.glob("*.sock")), f"/run/podmentor/../{other['run_id']}/egress.sock",
-        "/run/podman/podman.sock", f"/run/user/{uid}/podman/podman.sock", "/var/run/docker.sock",
-        "/run/dbus/system_bus_socket", f"/run/user/{uid}/bus",
-    ]  # fmt: skip
+        str(theirs / "egress.sock"),
+        str(theirs / "gateway.sock"),
+        str(site.service.runtime / "api.sock"),
+        *map(str, site.service.runtime.glob("*.sock")),
+        f"/run/podmentor/../{other['run_id']}/egress.sock",
+        "/run/podman/podman.sock",
+        f"/run/user/{uid}/podman/podman.sock",
+        "/var/run/docker.sock",
+        "/run/dbus/system_bus_socket",
+        f"/run/user/{uid}/bus",
+    ]
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind("\0" + abstract)
         listener.listen()
@@ -453,9 +489,23 @@ async def test_the_kernels_files_and_other_processes_are_out_of_reach(site: Site
     assert "orchestrator.relay" not in commands
     devices = set(found.pop("devices").split())
     assert devices <= {
-        "console", "core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout",
-        "tty", "urandom", "zero",
-    }  # fmt: skip
+        "console",
+        "core",
+        "fd",
+        "full",
+        "mqueue",
+        "null",
+        "ptmx",
+        "pts",
+        "random",
+        "shm",
+        "stderr",
+        "stdin",
+        "stdout",
+        "tty",
+        "urandom",
+        "zero",
+    }
     for pid in pids:
         assert found.pop(f"ptrace {pid}") in {"ESRCH", "EPERM"}
         assert found.pop(f"kill {pid}") == "ESRCH"

@@ -55,10 +55,17 @@ def write(context: Path, *steps: str) -> None:
     """A recipe whose image has no more in it than the tests run: at an image's first start Podman copies it whole."""
     small = "cp --parents --dereference /usr/bin/cat /usr/bin/true /usr/bin/sleep $(ldd /usr/bin/cat | grep -o '/[^ ]*') /small"
     lines = (
-        "ARG BASE", "FROM ${BASE} AS work", "USER 0:0", f"RUN mkdir /small && {small}", *steps,
-        "RUN test ! -e /version || cp /version /small", "FROM scratch", "COPY --from=work /small /",
-        "ENV PATH=/usr/bin", "USER 1000:1000",
-    )  # fmt: skip
+        "ARG BASE",
+        "FROM ${BASE} AS work",
+        "USER 0:0",
+        f"RUN mkdir /small && {small}",
+        *steps,
+        "RUN test ! -e /version || cp /version /small",
+        "FROM scratch",
+        "COPY --from=work /small /",
+        "ENV PATH=/usr/bin",
+        "USER 1000:1000",
+    )
     (context / "Containerfile").write_text("\n".join(lines) + "\n")
 
 

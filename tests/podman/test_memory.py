@@ -31,10 +31,22 @@ async def init_pid() -> AsyncIterator[int]:
     """A container whose hog has cut itself loose: forked twice, in a session of its own."""
     name = f"podmentor-test-{secrets.token_hex(4)}"
     await podman(
-        "run", "--detach", f"--name={name}", f"--label={session.LABEL}={session.SESSION}", "--init", "--pull=never", "--network=none",
-        "--userns=keep-id:uid=1000,gid=1000", "--cap-drop=all", "--security-opt=no-new-privileges", "--entrypoint=",
-        IMAGE, "sh", "-c", f"(setsid sh -c '{HOG}' &) ; sleep 600",
-    )  # fmt: skip
+        "run",
+        "--detach",
+        f"--name={name}",
+        f"--label={session.LABEL}={session.SESSION}",
+        "--init",
+        "--pull=never",
+        "--network=none",
+        "--userns=keep-id:uid=1000,gid=1000",
+        "--cap-drop=all",
+        "--security-opt=no-new-privileges",
+        "--entrypoint=",
+        IMAGE,
+        "sh",
+        "-c",
+        f"(setsid sh -c '{HOG}' &) ; sleep 600",
+    )
     try:
         yield int(await podman("inspect", "--format={{.State.Pid}}", name))
     finally:

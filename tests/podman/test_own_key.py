@@ -42,9 +42,17 @@ class Command:
 
     async def __call__(self, *args: str, stdin: str = "", code: int = 0) -> str:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "orchestrator", "--config", str(self._service.config), *args, cwd=PROJECT,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "--config",
+            str(self._service.config),
+            *args,
+            cwd=PROJECT,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
         out, _ = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
         assert process.returncode == code, out.decode()
         assert OWN_KEY not in out.decode()

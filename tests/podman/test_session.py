@@ -45,9 +45,12 @@ class Other:
         """Service, sockets, containers, note."""
         containers = run_to_end(["podman", "ps", "--all", "--quiet", "--no-trunc"]).stdout.split()
         return [
-            self.service.poll() is None, self.sockets.exists(), self.labelled in containers,
-            self.mounted in containers, self.note.exists(),
-        ]  # fmt: skip
+            self.service.poll() is None,
+            self.sockets.exists(),
+            self.labelled in containers,
+            self.mounted in containers,
+            self.note.exists(),
+        ]
 
     def kill(self) -> None:
         self.process.kill()

@@ -28,9 +28,12 @@ SUBSCRIPTION = "/ui/plugins/external_agent/subscription/claude-code"
 def stored_login(token: str) -> str:
     """What the CLI's own login would store."""
     login = {
-        "accessToken": token, "refreshToken": "made-up-refresh", "expiresAt": 4102444800000,
-        "scopes": ["user:inference", "user:profile"], "subscriptionType": "max",
-    }  # fmt: skip
+        "accessToken": token,
+        "refreshToken": "made-up-refresh",
+        "expiresAt": 4102444800000,
+        "scopes": ["user:inference", "user:profile"],
+        "subscriptionType": "max",
+    }
     return json.dumps({"claudeAiOauth": login})
 
 
@@ -63,9 +66,18 @@ async def at_a_terminal(service: LiveService, *argv: str, typed: str) -> tuple[i
     """Run the command with a terminal; ``typed`` is sent when it asks.  Exit code and all that was shown."""
     terminal, inside = pty.openpty()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "orchestrator", "--config", str(service.config), *argv,
-        cwd=PROJECT, stdin=inside, stdout=inside, stderr=inside, start_new_session=True,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "--config",
+        str(service.config),
+        *argv,
+        cwd=PROJECT,
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+    )
     os.close(inside)
     shown = bytearray()
 
@@ -109,8 +121,10 @@ async def test_a_login_at_the_terminal_primes_the_home_and_runs_use_it(
     assert home.stat().st_mode & 0o777 == 0o700
     assert json.loads((home / FILE).read_text())["claudeAiOauth"]["accessToken"] == LOGIN_TOKEN
     assert await service.call("POST", SUBSCRIPTION + "/finished") == {
-        "installed": True, "authenticated": True, "error": None,
-    }  # fmt: skip
+        "installed": True,
+        "authenticated": True,
+        "error": None,
+    }
     instance = (service.state / "instance").read_text().strip()
     assert await podman("ps", "-a", f"--filter=label=podmentor.instance={instance}", "--format", "{{.ID}}") == ""
     assert list(service.runtime.glob("aside-*")) == []

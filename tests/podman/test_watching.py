@@ -22,9 +22,15 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 async def command(service: LiveService, *argv: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "orchestrator", "--config", str(service.config), *argv,
-        cwd=PROJECT, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "--config",
+        str(service.config),
+        *argv,
+        cwd=PROJECT,
+        stdout=asyncio.subprocess.PIPE,
+    )
     out, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0
     return out.decode()
@@ -86,9 +92,12 @@ async def test_a_run_over_a_kill_is_counted_traced_and_noted(tmp_path: Path, mon
             ]
             facts: list[tuple[Any, ...]] = [(line["event"], line["actor"]) for line in shown]
             assert facts == [
-                ("run.submitted", "admin:local"), ("credential.used", "service"), ("run.started", "service"),
-                ("credential.used", "service"), ("run.ended", "service"),
-            ]  # fmt: skip
+                ("run.submitted", "admin:local"),
+                ("credential.used", "service"),
+                ("run.started", "service"),
+                ("credential.used", "service"),
+                ("run.ended", "service"),
+            ]
             everything = (service.state / "audit.log").read_text() + str(receiver.spans)
             assert "SECRET-PROMPT" not in everything
             assert "Sentence" not in everything
@@ -96,8 +105,10 @@ async def test_a_run_over_a_kill_is_counted_traced_and_noted(tmp_path: Path, mon
             assert await service.terminate() == 0
             log = [json.loads(line) for line in (service.state / "audit.log").read_text().splitlines()]
             assert [line["event"] for line in log if line["event"].startswith("service.")] == [
-                "service.started", "service.started", "service.stopped",
-            ]  # fmt: skip
+                "service.started",
+                "service.started",
+                "service.stopped",
+            ]
 
 
 async def test_no_run_starts_while_the_audit_log_cannot_be_written(

@@ -50,12 +50,24 @@ async def agent(made: Prepared, script: str) -> None:
     mount = made.mount
     (made.home / "script").write_text(f"set -e\n{script}\ncp -a /workspace /home/agent/seen || :\n")
     await podman(
-        "run", "--rm", "--init", "--pull=never", "--network=none", "--userns=keep-id:uid=1000,gid=1000",
-        "--cap-drop=all", "--security-opt=no-new-privileges", "--read-only", "--tmpfs=/tmp",
+        "run",
+        "--rm",
+        "--init",
+        "--pull=never",
+        "--network=none",
+        "--userns=keep-id:uid=1000,gid=1000",
+        "--cap-drop=all",
+        "--security-opt=no-new-privileges",
+        "--read-only",
+        "--tmpfs=/tmp",
         f"--volume={mount.source}:/workspace:O,upperdir={mount.upper},workdir={mount.work}",
-        f"--volume={made.home}:/home/agent", "--workdir=/workspace", "--entrypoint=", IMAGE,
-        "bash", "/home/agent/script",
-    )  # fmt: skip
+        f"--volume={made.home}:/home/agent",
+        "--workdir=/workspace",
+        "--entrypoint=",
+        IMAGE,
+        "bash",
+        "/home/agent/script",
+    )
 
 
 @pytest.fixture
@@ -136,8 +148,23 @@ async def test_the_next_run_goes_on_and_discard_leaves_nothing(
 
 
 def random_edits(choice: random.Random) -> str:
-    names = ["README.md", "run.sh", "link", "src", "src/a.py", "src/deep", "src/deep/er", "docs", "docs/img", "keep",
-             "keep/me", "new", "new/sub", "src/deep/er/x", "docs/index.md"]  # fmt: skip
+    names = [
+        "README.md",
+        "run.sh",
+        "link",
+        "src",
+        "src/a.py",
+        "src/deep",
+        "src/deep/er",
+        "docs",
+        "docs/img",
+        "keep",
+        "keep/me",
+        "new",
+        "new/sub",
+        "src/deep/er/x",
+        "docs/index.md",
+    ]
     commands = [
         "rm -rf {0}",
         "mkdir -p {0}",

@@ -38,9 +38,11 @@ def checkout(tmp_path: Path) -> Path:
     for path, text in (
         ("pyproject.toml", ENTRY),
         ("docs/backends.md", "|  | `claude-code` |\n"),
-        ("orchestrator/bench/seen.json",
-         json.dumps({"backends": {NAME: {"cli_version": version["@anthropic-ai/claude-code"]}}})),
-    ):  # fmt: skip
+        (
+            "orchestrator/bench/seen.json",
+            json.dumps({"backends": {NAME: {"cli_version": version["@anthropic-ai/claude-code"]}}}),
+        ),
+    ):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     return root
@@ -63,8 +65,11 @@ BREAKS: list[tuple[str, Callable[[Path], object]]] = [
     ("events.jsonl is missing", gone("tests/recordings/claude-code/text/events.jsonl")),
     ("has no column for it", rewritten("docs/backends.md", "claude", "klaus")),
     ("seen.json does not know it", rewritten("orchestrator/bench/seen.json", "claude", "klaus")),
-    ("the bench has seen version 0.0.1", rewritten("orchestrator/bench/seen.json", '"cli_version": "', '"cli_version": "0.0.1", "x": "')),
-]  # fmt: skip
+    (
+        "the bench has seen version 0.0.1",
+        rewritten("orchestrator/bench/seen.json", '"cli_version": "', '"cli_version": "0.0.1", "x": "'),
+    ),
+]
 
 
 def test_a_complete_one_is_fine(checkout: Path) -> None:

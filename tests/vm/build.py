@@ -56,12 +56,14 @@ def build(
         _kernel(root, made)
         subprocess.run(
             [*ALONE, work / "guest" / "images", root, *sorted(archives.iterdir())],
-            check=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
         subprocess.run(
             ["mke2fs", "-q", "-F", "-t", "ext4", "-d", root, made / "root.img", DISK_SIZE],
-            check=True, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         made.rename(target)
 
 
@@ -70,11 +72,18 @@ def _system(suite: str, root: Path, work: Path, sources: Sequence[str]) -> None:
     subprocess.run(
         [
             *(*ALONE, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase"),
-            f"--include={','.join((HERE / 'guest' / 'packages').read_text().split())}", *excluded, f"--customize-hook={work}/guest/customize",
-            suite, root, *sources,
+            f"--include={','.join((HERE / 'guest' / 'packages').read_text().split())}",
+            *excluded,
+            f"--customize-hook={work}/guest/customize",
+            suite,
+            root,
+            *sources,
         ],
-        check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr, env={**os.environ, "VM_WORK": str(work)},
-    )  # fmt: skip
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        env={**os.environ, "VM_WORK": str(work)},
+    )
 
 
 def _kernel(root: Path, made: Path) -> None:
@@ -84,10 +93,20 @@ def _kernel(root: Path, made: Path) -> None:
     with archive.open("wb") as file:
         subprocess.run(["dpkg-deb", "--fsys-tarfile", package], check=True, stdout=file)
     subprocess.run(
-        ["tar", "-x", "-C", root, "-f", archive, "--keep-directory-symlink", "--wildcards",
-         "./boot/vmlinuz-*", *KEPT_MODULES],
+        [
+            "tar",
+            "-x",
+            "-C",
+            root,
+            "-f",
+            archive,
+            "--keep-directory-symlink",
+            "--wildcards",
+            "./boot/vmlinuz-*",
+            *KEPT_MODULES,
+        ],
         check=True,
-    )  # fmt: skip
+    )
     archive.unlink()
     package.unlink()
     kernel = next((root / "boot").glob("vmlinuz-*"))
@@ -96,8 +115,10 @@ def _kernel(root: Path, made: Path) -> None:
     subprocess.run(["chroot", root, "depmod", release], check=True)
     listed = subprocess.run(  # a module that this kernel has built in, or not at all, fails and is not missed
         ["chroot", root, "modprobe", "-S", release, "--show-depends", "-a", *BOOT_MODULES],
-        check=False, text=True, stdout=subprocess.PIPE,
-    ).stdout  # fmt: skip
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+    ).stdout
     tree = made.parent / "initrd"
     for folder in ("bin", "dev", "root", "modules"):
         (tree / folder).mkdir(parents=True)
@@ -112,6 +133,10 @@ def _kernel(root: Path, made: Path) -> None:
     names = "".join(f"{path.relative_to(tree)}\n" for path in [tree, *sorted(tree.rglob("*"))])
     with (made / "initrd").open("wb") as file:
         subprocess.run(
-            ["bin/busybox", "cpio", "-o", "-H", "newc"], check=True, cwd=tree, input=names.encode(), stdout=file,
+            ["bin/busybox", "cpio", "-o", "-H", "newc"],
+            check=True,
+            cwd=tree,
+            input=names.encode(),
+            stdout=file,
             stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        )

@@ -46,14 +46,36 @@ def accelerator() -> str:
 def qemu(image: Path, share: Path, *, memory: str, accel: str, words: str = "") -> list[str]:
     """The command that runs a guest, but for its console: no network beyond itself, no write to the image."""
     return [
-        "qemu-system-x86_64", "-M", "q35", "-accel", "kvm" if accel == "kvm" else "tcg,thread=multi",
-        "-cpu", "max", "-smp", "2", "-m", memory, "-nodefaults", "-display", "none", "-no-reboot",
-        "-device", "virtio-rng-pci",
-        "-kernel", str(image / "vmlinuz"), "-initrd", str(image / "initrd"), "-append", f"{COMMAND_LINE} {words}",
-        "-drive", f"file={image}/root.img,format=raw,if=virtio,snapshot=on,cache=unsafe",
-        "-nic", "user,model=virtio-net-pci,restrict=on",
-        "-virtfs", f"local,path={share},mount_tag=share,security_model=none",
-    ]  # fmt: skip
+        "qemu-system-x86_64",
+        "-M",
+        "q35",
+        "-accel",
+        "kvm" if accel == "kvm" else "tcg,thread=multi",
+        "-cpu",
+        "max",
+        "-smp",
+        "2",
+        "-m",
+        memory,
+        "-nodefaults",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-device",
+        "virtio-rng-pci",
+        "-kernel",
+        str(image / "vmlinuz"),
+        "-initrd",
+        str(image / "initrd"),
+        "-append",
+        f"{COMMAND_LINE} {words}",
+        "-drive",
+        f"file={image}/root.img,format=raw,if=virtio,snapshot=on,cache=unsafe",
+        "-nic",
+        "user,model=virtio-net-pci,restrict=on",
+        "-virtfs",
+        f"local,path={share},mount_tag=share,security_model=none",
+    ]
 
 
 def shell(image: Path, fill: Callable[[Path], None], *, memory: str, accel: str) -> int:

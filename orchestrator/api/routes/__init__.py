@@ -15,6 +15,14 @@ from orchestrator.api.routes import (
 from orchestrator.api.routing import Route
 
 ROUTES: tuple[Route, ...] = (
-    *runs.ROUTES, *events.ROUTES, *subagents.ROUTES, *changes.ROUTES, *backends.ROUTES, *credentials.ROUTES,
-    *accounts.ROUTES, *tools.ROUTES, *probe.ROUTES, *health.ROUTES,
-)  # fmt: skip
+    *runs.ROUTES,
+    *events.ROUTES,
+    *subagents.ROUTES,
+    *changes.ROUTES,
+    *backends.ROUTES,
+    *credentials.ROUTES,
+    *accounts.ROUTES,
+    *tools.ROUTES,
+    *probe.ROUTES,
+    *health.ROUTES,
+)

@@ -52,9 +52,12 @@ async def disconnect_subscription(request: web.Request) -> web.StreamResponse:
     """DELETE …/subscription/{backend}."""
     query = read_query(request, DisconnectQuery)
     record = await request.app[keys.ACCOUNTS].disconnect(
-        user_id=_user(request, query), backend=path_name(request, "backend"), mode=query.mode, timeout=query.timeout,
+        user_id=_user(request, query),
+        backend=path_name(request, "backend"),
+        mode=query.mode,
+        timeout=query.timeout,
         actor=keys.identity_of(request).actor,
-    )  # fmt: skip
+    )
     return json_answer(account_view(record), status=202 if record.disconnecting else 200)
 
 
@@ -69,30 +72,53 @@ def _user(request: web.Request, query: AccountQuery) -> str:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/v1/accounts", handler=list_accounts, tag="accounts", query=AccountQuery,
+        method="GET",
+        path="/v1/accounts",
+        handler=list_accounts,
+        tag="accounts",
+        query=AccountQuery,
         summary="Your subscriptions",
         replies=(Reply(description="One for each backend that can use a subscription.", model=AccountList),),
     ),
     Route(
-        method="GET", path=_BASE, handler=get_subscription, tag="accounts", query=AccountQuery,
-        summary="Your subscription to a backend", errors=(UnknownBackendError,),
+        method="GET",
+        path=_BASE,
+        handler=get_subscription,
+        tag="accounts",
+        query=AccountQuery,
+        summary="Your subscription to a backend",
+        errors=(UnknownBackendError,),
         replies=(Reply(description="Whether it is connected.", model=AccountView),),
     ),
     Route(
-        method="POST", path=_BASE + "/connect", handler=connect_subscription, tag="accounts", query=AccountQuery,
-        summary="Begin to connect", errors=(UnknownBackendError, ConflictError),
+        method="POST",
+        path=_BASE + "/connect",
+        handler=connect_subscription,
+        tag="accounts",
+        query=AccountQuery,
+        summary="Begin to connect",
+        errors=(UnknownBackendError, ConflictError),
         description="Makes the HOME; `command` is what to type in a terminal on the machine where podmentor runs.",
         replies=(Reply(description="With the command that logs in.", model=AccountView),),
     ),
     Route(
-        method="POST", path=_BASE + "/finished", handler=verify_subscription, tag="accounts", query=AccountQuery,
-        summary="Look whether the login is there", errors=(UnknownBackendError, ImageMissingError),
+        method="POST",
+        path=_BASE + "/finished",
+        handler=verify_subscription,
+        tag="accounts",
+        query=AccountQuery,
+        summary="Look whether the login is there",
+        errors=(UnknownBackendError, ImageMissingError),
         description="Asks the CLI itself, in its container, without a network: whether the provider takes the login, "
         "a run tells.",
         replies=(Reply(description="What the CLI says.", model=AuthStatusView),),
     ),
     Route(
-        method="DELETE", path=_BASE, handler=disconnect_subscription, tag="accounts", query=DisconnectQuery,
+        method="DELETE",
+        path=_BASE,
+        handler=disconnect_subscription,
+        tag="accounts",
+        query=DisconnectQuery,
         summary="Disconnect: remove the login and everything that the CLI has stored beside it",
         errors=(UnknownBackendError, ConflictError),
         description="Idempotent.",
@@ -101,4 +127,4 @@ ROUTES: Final = (
             Reply(status=202, description="It will be, when the runs that use it have ended.", model=AccountView),
         ),
     ),
-)  # fmt: skip
+)

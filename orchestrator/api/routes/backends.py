@@ -21,7 +21,11 @@ async def list_backends(request: web.Request) -> web.StreamResponse:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/v1/backends", handler=list_backends, tag="backends", summary="The enabled backends",
+        method="GET",
+        path="/v1/backends",
+        handler=list_backends,
+        tag="backends",
+        summary="The enabled backends",
         replies=(Reply(description="Image, version, capabilities and credentials of each.", model=BackendList),),
     ),
-)  # fmt: skip
+)

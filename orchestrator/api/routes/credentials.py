@@ -92,36 +92,61 @@ def _key_routes(base: str, *, suffix: str) -> tuple[Route, ...]:
 
     return (
         Route(
-            method="GET", path=base, handler=named(list_keys), tag="keys", summary="The user's own keys",
-            query=UserQuery, errors=unreadable,
+            method="GET",
+            path=base,
+            handler=named(list_keys),
+            tag="keys",
+            summary="The user's own keys",
+            query=UserQuery,
+            errors=unreadable,
             replies=(Reply(description="What is known of them, never a value.", model=KeyList),),
         ),
         Route(
-            method="GET", path=one, handler=named(get_key), tag="keys", summary="One of them",
-            query=UserQuery, errors=(*unreadable, NotFoundError),
+            method="GET",
+            path=one,
+            handler=named(get_key),
+            tag="keys",
+            summary="One of them",
+            query=UserQuery,
+            errors=(*unreadable, NotFoundError),
             replies=(Reply(description="What is known of it, never its value.", model=KeyView),),
         ),
         Route(
-            method="PUT", path=one, handler=named(put_key), tag="keys", summary="Store a key",
+            method="PUT",
+            path=one,
+            handler=named(put_key),
+            tag="keys",
+            summary="Store a key",
             description="It takes the place of the one before and is used for this user's runs from now on.",
-            body=KeyBody, errors=(*unreadable, UnknownBackendError),
+            body=KeyBody,
+            errors=(*unreadable, UnknownBackendError),
             replies=(Reply(description="What is known of it.", model=KeyView),),
         ),
         Route(
-            method="DELETE", path=one, handler=named(delete_key), tag="keys", summary="Remove a key",
-            description="Runs that have begun with it go on.", query=UserQuery, errors=(*unreadable, NotFoundError),
+            method="DELETE",
+            path=one,
+            handler=named(delete_key),
+            tag="keys",
+            summary="Remove a key",
+            description="Runs that have begun with it go on.",
+            query=UserQuery,
+            errors=(*unreadable, NotFoundError),
             replies=(Reply(status=204, description="Removed.", media_type=""),),
         ),
-    )  # fmt: skip
+    )
 
 
 ROUTES: Final = (
     *_key_routes(_KEYS, suffix=""),
     *_key_routes(_UI_KEYS, suffix="_ui"),
     Route(
-        method="GET", path="/v1/auth/explain", handler=explain_auth, tag="keys",
-        summary="Which credential a run would use, and why", query=ExplainQuery,
+        method="GET",
+        path="/v1/auth/explain",
+        handler=explain_auth,
+        tag="keys",
+        summary="Which credential a run would use, and why",
+        query=ExplainQuery,
         errors=(UnknownBackendError, VaultUnavailableError, SecretUnreadableError),
         replies=(Reply(description="Every place where one may be, in their order.", model=ExplainView),),
     ),
-)  # fmt: skip
+)

@@ -18,10 +18,11 @@ _SEQ = re.compile(r"[0-9]{1,15}")
 _REPLIES: Final = (
     Reply(
         description="As server-sent events (`id` = seq, `event` = kind, `data` = the event), or one event a line.",
-        model=Event, media_type="text/event-stream",
+        model=Event,
+        media_type="text/event-stream",
     ),
     Reply(description="", model=Event, media_type="application/x-ndjson"),
-)  # fmt: skip
+)
 _RESUME: Final = Header(name="Last-Event-ID", description="The last `seq` seen; the stream goes on behind it.")
 
 
@@ -56,16 +57,29 @@ async def _stream(request: web.Request, sse: StreamForm) -> web.StreamResponse:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/v1/runs/{run_id}/events", handler=get_events, tag="runs", summary="The events of a run",
+        method="GET",
+        path="/v1/runs/{run_id}/events",
+        handler=get_events,
+        tag="runs",
+        summary="The events of a run",
         description="Replays what is journalled, then follows until the event that ends the run. In silence a"
         " `status` event with phase `heartbeat` (without `id`, not journalled) shows that the connection lives. A"
         " stream that ends without `completed` or `error` was cut by a restart of the service: resume it.",
-        query=EventsQuery, headers=(_RESUME,), errors=(NotFoundError,), replies=_REPLIES,
+        query=EventsQuery,
+        headers=(_RESUME,),
+        errors=(NotFoundError,),
+        replies=_REPLIES,
     ),
     Route(
-        method="GET", path="/ui/plugins/external_agent/runs/{run_id}/events", handler=get_ui_events, tag="ui",
+        method="GET",
+        path="/ui/plugins/external_agent/runs/{run_id}/events",
+        handler=get_ui_events,
+        tag="ui",
         summary="The same, for the web interface",
         description=f"Server-sent events are named `{UI_PREFIX}<kind>`.",
-        query=EventsQuery, headers=(_RESUME,), errors=(NotFoundError,), replies=_REPLIES,
+        query=EventsQuery,
+        headers=(_RESUME,),
+        errors=(NotFoundError,),
+        replies=_REPLIES,
     ),
-)  # fmt: skip
+)

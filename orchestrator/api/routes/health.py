@@ -36,24 +36,43 @@ async def get_spec(request: web.Request) -> web.StreamResponse:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/healthz", handler=get_health, tag="service", summary="The process answers", public=True,
+        method="GET",
+        path="/healthz",
+        handler=get_health,
+        tag="service",
+        summary="The process answers",
+        public=True,
         replies=(Reply(description="It does.", model=Health),),
     ),
     Route(
-        method="GET", path="/readyz", handler=get_readiness, tag="service", summary="Runs can be taken", public=True,
+        method="GET",
+        path="/readyz",
+        handler=get_readiness,
+        tag="service",
+        summary="Runs can be taken",
+        public=True,
         replies=(
             Reply(description="They can.", model=Readiness),
             Reply(status=503, description="They cannot; the members say why.", model=Readiness),
         ),
     ),
     Route(
-        method="GET", path="/metrics", handler=get_metrics, tag="service", summary="Numbers for Prometheus",
+        method="GET",
+        path="/metrics",
+        handler=get_metrics,
+        tag="service",
+        summary="Numbers for Prometheus",
         description="Needs a token with the role `metrics`, which is good for nothing else, or `admin`.",
         roles=("metrics", "admin"),
         replies=(Reply(description="In Prometheus's text format.", media_type="text/plain"),),
     ),
     Route(
-        method="GET", path="/openapi.json", handler=get_spec, tag="service", summary="This document", public=True,
+        method="GET",
+        path="/openapi.json",
+        handler=get_spec,
+        tag="service",
+        summary="This document",
+        public=True,
         replies=(Reply(description="OpenAPI 3.1."),),
     ),
-)  # fmt: skip
+)

@@ -22,11 +22,15 @@ async def probe_auth(request: web.Request) -> web.StreamResponse:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/ui/plugins/external_agent/auth/probe", handler=probe_auth, tag="backends",
+        method="GET",
+        path="/ui/plugins/external_agent/auth/probe",
+        handler=probe_auth,
+        tag="backends",
         summary="Whether a backend's CLI is there and could log in",
         description="The CLI itself is asked, in a container without a network: what the provider thinks of the "
         "credential is not known. It has 5 seconds to answer.",
-        query=ProbeQuery, replies=(Reply(description="What the CLI says.", model=ProbeView),),
+        query=ProbeQuery,
+        replies=(Reply(description="What the CLI says.", model=ProbeView),),
         errors=(UnknownBackendError, SandboxError),
     ),
-)  # fmt: skip
+)

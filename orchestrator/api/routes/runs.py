@@ -34,8 +34,13 @@ TRACEPARENT: Final = Header(
     name="traceparent", description="W3C trace context: the run's trace becomes part of it, where traces are sent."
 )
 SUBMIT_ERRORS: Final = (
-    UnknownBackendError, NotFoundError, ConflictError, PayloadTooLargeError, QueueFullError, ShuttingDownError,
-)  # fmt: skip
+    UnknownBackendError,
+    NotFoundError,
+    ConflictError,
+    PayloadTooLargeError,
+    QueueFullError,
+    ShuttingDownError,
+)
 
 
 async def create_run(request: web.Request) -> web.StreamResponse:
@@ -60,9 +65,13 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
     """GET /v1/runs."""
     query = read_query(request, RunListQuery)
     wanted = RunFilter(
-        user_id=keys.identity_of(request).scope, backend=query.backend, state=query.state,
-        subagent_id=query.subagent_id, limit=query.limit + 1, before=query.before,
-    )  # fmt: skip
+        user_id=keys.identity_of(request).scope,
+        backend=query.backend,
+        state=query.state,
+        subagent_id=query.subagent_id,
+        limit=query.limit + 1,
+        before=query.before,
+    )
     found = await request.app[keys.RUNS].list_runs(wanted)
     page = found[: query.limit]
     more = page[-1].run_id if len(found) > query.limit else None
@@ -90,9 +99,13 @@ async def allow_egress(request: web.Request) -> web.StreamResponse:
     who = keys.identity_of(request)
     body = await read_body(request, EgressBody)
     record = await request.app[keys.RUNS].allow_egress(
-        path_name(request, "run_id"), host=body.host, port=body.port, user_id=who.scope,
-        privileged=who.role == "admin", actor=who.actor,
-    )  # fmt: skip
+        path_name(request, "run_id"),
+        host=body.host,
+        port=body.port,
+        user_id=who.scope,
+        privileged=who.role == "admin",
+        actor=who.actor,
+    )
     return json_answer(run_view(record))
 
 
@@ -108,10 +121,17 @@ async def get_log(request: web.Request) -> web.StreamResponse:
 
 ROUTES: Final = (
     Route(
-        method="POST", path="/v1/runs", handler=create_run, tag="runs", summary="Start a run",
+        method="POST",
+        path="/v1/runs",
+        handler=create_run,
+        tag="runs",
+        summary="Start a run",
         description="Answers 202 at once; with `Accept: text/event-stream` the events themselves; with `?wait=1` the"
         " finished run. A client that disconnects does not end the run.",
-        query=WaitQuery, body=RunBody, headers=(IDEMPOTENCY, TRACEPARENT), errors=SUBMIT_ERRORS,
+        query=WaitQuery,
+        body=RunBody,
+        headers=(IDEMPOTENCY, TRACEPARENT),
+        errors=SUBMIT_ERRORS,
         replies=(
             Reply(description="Finished (`wait`), or the stream of events.", model=WaitedRun),
             Reply(description="", media_type="text/event-stream"),
@@ -119,29 +139,53 @@ ROUTES: Final = (
         ),
     ),
     Route(
-        method="GET", path="/v1/runs", handler=list_runs, tag="runs", summary="List runs, newest first",
-        query=RunListQuery, replies=(Reply(description="A page.", model=RunPage),),
+        method="GET",
+        path="/v1/runs",
+        handler=list_runs,
+        tag="runs",
+        summary="List runs, newest first",
+        query=RunListQuery,
+        replies=(Reply(description="A page.", model=RunPage),),
     ),
     Route(
-        method="GET", path="/v1/runs/{run_id}", handler=get_run, tag="runs", summary="One run",
-        errors=(NotFoundError,), replies=(Reply(description="The run.", model=RunView),),
+        method="GET",
+        path="/v1/runs/{run_id}",
+        handler=get_run,
+        tag="runs",
+        summary="One run",
+        errors=(NotFoundError,),
+        replies=(Reply(description="The run.", model=RunView),),
     ),
     Route(
-        method="POST", path="/v1/runs/{run_id}/cancel", handler=cancel_run, tag="runs", summary="End a run",
+        method="POST",
+        path="/v1/runs/{run_id}/cancel",
+        handler=cancel_run,
+        tag="runs",
+        summary="End a run",
         description="Idempotent; answers at once. The events tell when it has ended.",
-        errors=(NotFoundError,), replies=(Reply(description="The run as it is.", model=RunView),),
-    ),
-    Route(
-        method="POST", path="/v1/runs/{run_id}/egress", handler=allow_egress, tag="runs",
-        summary="Let a run reach one more host",
-        description="For the rest of the run; the agent's next attempt passes. Idempotent.",
-        body=EgressBody, errors=(NotFoundError, ConflictError, SandboxError),
+        errors=(NotFoundError,),
         replies=(Reply(description="The run as it is.", model=RunView),),
     ),
     Route(
-        method="GET", path="/v1/runs/{run_id}/log", handler=get_log, tag="runs", summary="The raw log",
+        method="POST",
+        path="/v1/runs/{run_id}/egress",
+        handler=allow_egress,
+        tag="runs",
+        summary="Let a run reach one more host",
+        description="For the rest of the run; the agent's next attempt passes. Idempotent.",
+        body=EgressBody,
+        errors=(NotFoundError, ConflictError, SandboxError),
+        replies=(Reply(description="The run as it is.", model=RunView),),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run_id}/log",
+        handler=get_log,
+        tag="runs",
+        summary="The raw log",
         description="Everything that the CLI printed, as conmon wrote it: `<time> stdout|stderr P|F <bytes>`."
         " `Range` is honoured.",
-        errors=(NotFoundError,), replies=(Reply(description="The log.", media_type="text/plain"),),
+        errors=(NotFoundError,),
+        replies=(Reply(description="The log.", media_type="text/plain"),),
     ),
-)  # fmt: skip
+)

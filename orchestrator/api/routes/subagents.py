@@ -59,29 +59,49 @@ def _target(request: web.Request) -> tuple[str, str | None]:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/v1/subagents", handler=list_subagents, tag="subagents", summary="List conversations",
+        method="GET",
+        path="/v1/subagents",
+        handler=list_subagents,
+        tag="subagents",
+        summary="List conversations",
         replies=(Reply(description="All of them.", model=SubagentList),),
     ),
     Route(
-        method="GET", path="/v1/subagents/{subagent_id}", handler=get_subagent, tag="subagents",
-        summary="One conversation", errors=(NotFoundError,),
+        method="GET",
+        path="/v1/subagents/{subagent_id}",
+        handler=get_subagent,
+        tag="subagents",
+        summary="One conversation",
+        errors=(NotFoundError,),
         replies=(Reply(description="The conversation.", model=SubagentView),),
     ),
     Route(
-        method="DELETE", path="/v1/subagents/{subagent_id}", handler=delete_subagent, tag="subagents",
-        summary="Remove a conversation with its home, workspace and runs", errors=(NotFoundError, ConflictError),
+        method="DELETE",
+        path="/v1/subagents/{subagent_id}",
+        handler=delete_subagent,
+        tag="subagents",
+        summary="Remove a conversation with its home, workspace and runs",
+        errors=(NotFoundError, ConflictError),
         replies=(Reply(status=204, description="Removed.", media_type=""),),
     ),
     Route(
-        method="POST", path="/v1/gc", handler=collect, tag="subagents", summary="Remove what is old", body=GcBody,
+        method="POST",
+        path="/v1/gc",
+        handler=collect,
+        tag="subagents",
+        summary="Remove what is old",
+        body=GcBody,
         errors=(ForbiddenError, StorageError),
         description="Conversations and raw logs older than the retention. Never what is in use, nor changes that"
         " nobody took or dropped unless `unapplied` says so. For an admin or the local owner.",
         replies=(Reply(description="What was removed.", model=GcView),),
     ),
     Route(
-        method="GET", path="/v1/session-map", handler=get_session_map, tag="subagents",
+        method="GET",
+        path="/v1/session-map",
+        handler=get_session_map,
+        tag="subagents",
         summary="The CLI's session behind each conversation",
         replies=(Reply(description="In the documented shape.", model=SessionMapView),),
     ),
-)  # fmt: skip
+)

@@ -60,10 +60,14 @@ async def call_tool(request: web.Request) -> web.StreamResponse:
     backend = await _backend(request)
     args = await read_body(request, ToolArgs)
     wanted = tool_request(
-        args, backend, who, app[keys.CONFIG].server,
-        repo=request.headers.get("X-Podmentor-Repo"), key=idempotency_key(request),
+        args,
+        backend,
+        who,
+        app[keys.CONFIG].server,
+        repo=request.headers.get("X-Podmentor-Repo"),
+        key=idempotency_key(request),
         trace=trace_context(request),
-    )  # fmt: skip
+    )
     record = await app[keys.RUNS].submit(wanted)
     return json_answer(tool_view(await wait_for_end(request, record.run_id, timeout=MAX_WAIT_SECONDS)))
 
@@ -80,14 +84,24 @@ async def _backend(request: web.Request) -> str:
 
 ROUTES: Final = (
     Route(
-        method="GET", path="/v1/tools", handler=list_tools, tag="tools", summary="The tools",
+        method="GET",
+        path="/v1/tools",
+        handler=list_tools,
+        tag="tools",
+        summary="The tools",
         replies=(Reply(description="One per enabled backend.", model=ToolList),),
     ),
     Route(
-        method="POST", path="/v1/tools/{tool_name}", handler=call_tool, tag="tools", summary="Call a tool",
+        method="POST",
+        path="/v1/tools/{tool_name}",
+        handler=call_tool,
+        tag="tools",
+        summary="Call a tool",
         description="Waits for the end of the run. A run that fails is a good answer with `is_error`: the model is to"
         " read it. With an `Idempotency-Key` a call that was cut can be repeated: it waits for the same run.",
-        body=ToolArgs, headers=(_REPO, IDEMPOTENCY, TRACEPARENT), errors=SUBMIT_ERRORS,
+        body=ToolArgs,
+        headers=(_REPO, IDEMPOTENCY, TRACEPARENT),
+        errors=SUBMIT_ERRORS,
         replies=(Reply(description="The outcome.", model=ToolResultView),),
     ),
-)  # fmt: skip
+)

@@ -35,9 +35,7 @@ def group() -> None:
 @click.option("--user", metavar="USER", help="Only what was done by or for this user (or token).")
 @JSON_OPTION
 @click.pass_obj
-def tail(
-    context: CliContext, follow: bool, count: int, event: str | None, user: str | None, as_json: bool
-) -> None:  # fmt: skip
+def tail(context: CliContext, follow: bool, count: int, event: str | None, user: str | None, as_json: bool) -> None:
     """The last lines, oldest first."""
     lines, wanted = _log(context), AuditFilter(event=event, user=user)
     with contextlib.suppress(KeyboardInterrupt):

@@ -25,10 +25,15 @@ def command(context: CliContext, as_json: bool) -> None:
         click.echo(to_json({"backends": found}))
         return
     rows = [
-        (one["name"], one.get("cli_version") or "-", one.get("image_tag") or "not built", _auth(one.get("auth") or {}),
-         ", ".join(name for name, can in one["capabilities"].items() if can))
+        (
+            one["name"],
+            one.get("cli_version") or "-",
+            one.get("image_tag") or "not built",
+            _auth(one.get("auth") or {}),
+            ", ".join(name for name, can in one["capabilities"].items() if can),
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     consoles.table(consoles.out(), ("backend", "version", "image", "credential", "can"), rows)
 
 

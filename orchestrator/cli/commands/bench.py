@@ -93,10 +93,8 @@ async def try_all(
     for name in dict.fromkeys(names):
         recordings = record_to / name if record_to is not None else None
         reports.append(
-            await try_one(
-                context.config, context.paths, name, image=image, jobs=jobs, record_to=recordings, say=say
-            )
-        )  # fmt: skip
+            await try_one(context.config, context.paths, name, image=image, jobs=jobs, record_to=recordings, say=say)
+        )
     return reports
 
 

@@ -97,9 +97,16 @@ def diff_command(context: CliContext, subagent: str, paths: tuple[str, ...], ign
 @JSON_OPTION
 @click.pass_obj
 def apply_command(
-    context: CliContext, subagent: str, paths: tuple[str, ...], ignored: bool, on_conflict: str | None,
-    branch: str | None, message: str | None, dry_run: bool, as_json: bool,
-) -> None:  # fmt: skip
+    context: CliContext,
+    subagent: str,
+    paths: tuple[str, ...],
+    ignored: bool,
+    on_conflict: str | None,
+    branch: str | None,
+    message: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Bring the changes, or those at PATHs, into the repo: all of them or, when one is in conflict, none."""
     if message is not None and branch is None:
         raise click.UsageError("--message is for a commit: give --branch too")

@@ -39,8 +39,11 @@ def command(context: CliContext, older_than: float | None, unapplied: bool, dry_
     for item in done["removed"]:
         out.out(f"  {clean(item['kind']):<13}{clean(item['id'])}  {size(item['bytes'])}", highlight=False)
     for item in done["kept"]:
-        out.out(f"  kept         {clean(item['id'])}  {size(item['bytes'])}  ({one_line(str(item['reason']))})",
-                style="yellow", highlight=False)  # fmt: skip
+        out.out(
+            f"  kept         {clean(item['id'])}  {size(item['bytes'])}  ({one_line(str(item['reason']))})",
+            style="yellow",
+            highlight=False,
+        )
     verb = "would be freed" if done["dry_run"] else "freed"
     out.out(f"{size(done['bytes'])} {verb}", highlight=False)
 

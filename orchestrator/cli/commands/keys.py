@@ -27,7 +27,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 USER_OPTION = click.option(
     "--user", metavar="USER", help=f"Whose.  Default: {LOCAL_OWNER}, as for runs; with --url the token's user."
-)  # fmt: skip
+)
 
 
 @click.group(name="keys")
@@ -80,10 +80,15 @@ def list_keys(context: CliContext, user: str | None, everybody: bool, as_json: b
         click.echo(to_json({"keys": found}))
         return
     rows = [
-        (one_line(key["user_id"]), one_line(key["backend"]), key["fingerprint"], key["updated_at"],
-         key["last_used_at"] or "never")
+        (
+            one_line(key["user_id"]),
+            one_line(key["backend"]),
+            key["fingerprint"],
+            key["updated_at"],
+            key["last_used_at"] or "never",
+        )
         for key in found
-    ]  # fmt: skip
+    ]
     consoles.table(consoles.out(), ("user", "backend", "fingerprint", "stored", "last used"), rows)
 
 

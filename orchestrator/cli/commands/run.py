@@ -41,12 +41,17 @@ def size(value: str) -> int:
 )
 @click.option("--no-repo", is_flag=True, help="Begin with an empty workspace.")
 @click.option(
-    "--workspace", type=click.Choice(["overlay", "copy", "direct", "readonly"]),
+    "--workspace",
+    type=click.Choice(["overlay", "copy", "direct", "readonly"]),
     help="overlay: the repo stays as it is; direct: the agent writes into it; readonly.  Default: overlay.",
-)  # fmt: skip
+)
 @click.option("--tier", type=click.Choice(["0", "1"]), help="0: network; 1: none but the way to the model provider.")
-@click.option("--egress", multiple=True, metavar="HOST",
-              help="In tier 1: reach only this host of the allow-list; may be given several times.")  # fmt: skip
+@click.option(
+    "--egress",
+    multiple=True,
+    metavar="HOST",
+    help="In tier 1: reach only this host of the allow-list; may be given several times.",
+)
 @click.option("--no-egress", is_flag=True, help="In tier 1: reach none of the allow-list's hosts.")
 @click.option("--subagent", metavar="ID", help="Go on with this conversation.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit, in seconds.")
@@ -94,8 +99,11 @@ def command(ctx: click.Context, /, backend: str, prompt: str | None, **options: 
 
 def request_body(backend: str, query: str, repo: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """The body of POST /v1/runs, with nothing in it that was not asked for."""
-    limits = {"wall_clock_seconds": options["timeout"], "memory_max_bytes": options["memory"],
-              "disk_max_bytes": options["disk"]}  # fmt: skip
+    limits = {
+        "wall_clock_seconds": options["timeout"],
+        "memory_max_bytes": options["memory"],
+        "disk_max_bytes": options["disk"],
+    }
     limits = {name: value for name, value in limits.items() if value is not None}
     body = {
         "backend": backend,
@@ -222,8 +230,10 @@ async def _on_service(link: ServiceLink, body: Mapping[str, Any], output: Output
         output.remark("no service is running: this command does its work")
     accepted = await interrupts.guard(submit(link, body), interrupts.second)
     progress = Progress(run_id=accepted["run_id"], subagent_id=accepted["subagent_id"])
-    output.remark(f"run {one_line(progress.run_id)} of {one_line(str(body['backend']))}"
-                  + (f" on {one_line(str(body['repo']), 200)}" if "repo" in body else ""))  # fmt: skip
+    output.remark(
+        f"run {one_line(progress.run_id)} of {one_line(str(body['backend']))}"
+        + (f" on {one_line(str(body['repo']), 200)}" if "repo" in body else "")
+    )
     await see_through(link, progress, output.event, interrupts=interrupts, on_cancel=output.cancelling)
     run, changes = await interrupts.guard(outcome(link, progress.run_id), interrupts.second)
     exit_code = INTERRUPTED if progress.interrupted else exit_of_run(run)

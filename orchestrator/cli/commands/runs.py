@@ -48,10 +48,16 @@ def list_command(
         click.echo(to_json(page))
         return
     rows = [
-        (run["run_id"], run["backend"], run.get("outcome") or run["state"], run["created_at"][:19].replace("T", " "),
-         "" if (took := duration(run)) is None else seconds(took), one_line(run["query"], 80))
+        (
+            run["run_id"],
+            run["backend"],
+            run.get("outcome") or run["state"],
+            run["created_at"][:19].replace("T", " "),
+            "" if (took := duration(run)) is None else seconds(took),
+            one_line(run["query"], 80),
+        )
         for run in page["runs"]
-    ]  # fmt: skip
+    ]
     consoles.table(consoles.out(), ("run", "backend", "state", "accepted (UTC)", "took", "prompt"), rows)
 
 

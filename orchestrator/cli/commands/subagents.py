@@ -33,10 +33,16 @@ def list_command(context: CliContext, as_json: bool) -> None:
         click.echo(to_json({"subagents": found}))
         return
     rows = [
-        (one["subagent_id"], one["backend"], "busy" if one["busy"] else "idle", str(len(one["run_ids"])),
-         one["last_used_at"][:19].replace("T", " "), one.get("repo") or "(empty workspace)")
+        (
+            one["subagent_id"],
+            one["backend"],
+            "busy" if one["busy"] else "idle",
+            str(len(one["run_ids"])),
+            one["last_used_at"][:19].replace("T", " "),
+            one.get("repo") or "(empty workspace)",
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     consoles.table(consoles.out(), ("subagent", "backend", "state", "runs", "last used (UTC)", "repo"), rows)
 
 

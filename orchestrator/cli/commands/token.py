@@ -80,9 +80,13 @@ def create(context: TokenContext, name: str, role: Role, expires: datetime | Non
         new = await store.create(name, role, expires_at=expires)
         try:
             await _audit(context).record(
-                "token.created", actor=local_actor(), token_id=new.record.id, name=name, role=role,
+                "token.created",
+                actor=local_actor(),
+                token_id=new.record.id,
+                name=name,
+                role=role,
                 expires_at=new.record.expires_at,
-            )  # fmt: skip
+            )
         except StorageError:
             await store.revoke(new.record.id)  # nobody has seen it
             raise
@@ -139,9 +143,14 @@ def _row(record: TokenRecord) -> tuple[str, ...]:
     elif record.expires_at is not None and datetime.fromisoformat(record.expires_at) <= datetime.now(UTC):
         state = "expired"
     return (
-        record.id, record.name, record.role, record.created_at, record.last_used_at or "never",
-        record.expires_at or "never", state,
-    )  # fmt: skip
+        record.id,
+        record.name,
+        record.role,
+        record.created_at,
+        record.last_used_at or "never",
+        record.expires_at or "never",
+        state,
+    )
 
 
 def _with_store(context: TokenContext, work: Callable[[TokenStore], Awaitable[T]]) -> T:

@@ -61,9 +61,7 @@ class Upgrade:
 @click.option("-v", "--verbose", is_flag=True, help="Show every line that the tools print, and each scene.")
 @click.option("--json", "as_json", is_flag=True, help="A machine-readable report; progress goes to stderr.")
 @click.pass_context
-def command(
-    ctx: click.Context, backend: str, to: str | None, yes: bool, verbose: bool, as_json: bool
-) -> None:  # fmt: skip
+def command(ctx: click.Context, backend: str, to: str | None, yes: bool, verbose: bool, as_json: bool) -> None:
     """Try another version of a backend's CLI, and adopt it when it has proved itself.
 
     An image with that version is built beside the current one and goes through the bench; what its CLI prints is
@@ -172,7 +170,7 @@ class Work:
         await asyncio.to_thread(_removed, part)
         report = await try_one(
             self._config, self._paths, backend, image=image, jobs=JOBS, record_to=part, say=self._say_scene
-        )  # fmt: skip
+        )
         if await asyncio.to_thread(part.is_dir):
             await asyncio.to_thread(part.replace, record_to)
         return report

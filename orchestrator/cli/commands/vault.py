@@ -128,9 +128,8 @@ def list_secrets(context: CliContext, as_json: bool) -> None:
         click.echo(to_json({"secrets": found}))
         return
     rows = [
-        (one_line(one["name"]), one["fingerprint"], one["updated_at"], one["last_used_at"] or "never")
-        for one in found
-    ]  # fmt: skip
+        (one_line(one["name"]), one["fingerprint"], one["updated_at"], one["last_used_at"] or "never") for one in found
+    ]
     consoles.table(consoles.out(), ("name", "fingerprint", "stored", "last used"), rows)
 
 

@@ -10,9 +10,12 @@ from orchestrator.cli.ui.safe import clean, one_line
 
 _FILES = 20
 _LETTERS = {
-    "added": ("A", "green"), "modified": ("M", "yellow"), "deleted": ("D", "red"), "renamed": ("R", "cyan"),
+    "added": ("A", "green"),
+    "modified": ("M", "yellow"),
+    "deleted": ("D", "red"),
+    "renamed": ("R", "cyan"),
     "mode": ("m", "yellow"),
-}  # fmt: skip
+}
 
 
 def print_summary(

@@ -20,29 +20,73 @@ from orchestrator.contract.gateway import GatewayGrant
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 """TRACE would echo the key, CONNECT would open a tunnel."""
 
-HOP_BY_HOP: Final = frozenset({
-    "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings",
-})  # fmt: skip
+HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "http2-settings",
+    }
+)
 
-CREDENTIAL_HEADERS: Final = frozenset({
-    "authorization", "x-api-key", "x-goog-api-key", "api-key", "x-auth-token", "x-access-token", "cookie", "cookie2",
-    "x-amz-security-token", "x-goog-iam-authorization-token",
-})  # fmt: skip
+CREDENTIAL_HEADERS: Final = frozenset(
+    {
+        "authorization",
+        "x-api-key",
+        "x-goog-api-key",
+        "api-key",
+        "x-auth-token",
+        "x-access-token",
+        "cookie",
+        "cookie2",
+        "x-amz-security-token",
+        "x-goog-iam-authorization-token",
+    }
+)
 
-DROPPED_HEADERS: Final = HOP_BY_HOP | CREDENTIAL_HEADERS | frozenset({
-    "host", "content-length", "expect",  # said anew for the connection to the provider
-    "accept-encoding",                   # always identity, so that answers can be searched for the key
-    "range", "if-range",                 # a key cut in two by a range could not be found
-    "forwarded", "via", "x-real-ip", "true-client-ip",
-    "x-http-method", "x-http-method-override", "x-method-override",
-})  # fmt: skip
+DROPPED_HEADERS: Final = (
+    HOP_BY_HOP
+    | CREDENTIAL_HEADERS
+    | frozenset(
+        {
+            "host",
+            "content-length",
+            "expect",  # said anew for the connection to the provider
+            "accept-encoding",  # always identity, so that answers can be searched for the key
+            "range",
+            "if-range",  # a key cut in two by a range could not be found
+            "forwarded",
+            "via",
+            "x-real-ip",
+            "true-client-ip",
+            "x-http-method",
+            "x-http-method-override",
+            "x-method-override",
+        }
+    )
+)
 
 DROPPED_PREFIXES: Final = ("proxy-", "x-forwarded-", "sec-websocket-")
 
-CREDENTIAL_PARAMETERS: Final = frozenset({
-    "key", "$key", "api_key", "api-key", "apikey", "x-api-key", "x-goog-api-key", "access_token", "oauth_token",
-    "authorization", "$httpheaders", "$httpmethod",
-})  # fmt: skip
+CREDENTIAL_PARAMETERS: Final = frozenset(
+    {
+        "key",
+        "$key",
+        "api_key",
+        "api-key",
+        "apikey",
+        "x-api-key",
+        "x-goog-api-key",
+        "access_token",
+        "oauth_token",
+        "authorization",
+        "$httpheaders",
+        "$httpmethod",
+    }
+)
 
 _TARGET = re.compile(r"/[!-~]*")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")

@@ -45,8 +45,12 @@ def clean_response_headers(
 ) -> list[tuple[str, str]]:
     """The provider's headers that a client may see: none that is ``dropped``, has the secret (None: there is none to
     keep from the client), or cannot be sent on."""
-    named = {part.strip().lower() for name, value in headers.items() if name.lower() == "connection"
-             for part in value.split(",")}  # fmt: skip
+    named = {
+        part.strip().lower()
+        for name, value in headers.items()
+        if name.lower() == "connection"
+        for part in value.split(",")
+    }
     return [
         (name, value)
         for name, value in headers.items()

@@ -33,9 +33,14 @@ RESPONSE_DROPPED: Final = HOP_BY_HOP | {"content-length", "set-cookie", "alt-svc
 LOGGED_REFUSALS: Final = 20
 """Per run: an agent must not be able to push everything else out of the log."""
 ERROR_TYPES: Final = {
-    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    413: "request_too_large", 426: "invalid_request_error", 503: "overloaded_error",
-}  # fmt: skip
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    426: "invalid_request_error",
+    503: "overloaded_error",
+}
 
 
 class BodyTooLargeError(Exception):

@@ -39,10 +39,9 @@ class Tally:
     def ended(self, host: str, port: int, *, up: int, down: int, now: float) -> list[EgressReport]:
         """A connection has ended after so many bytes; what is to be reported now."""
         return self._note(
-            EgressReport(
-                run_id=self._run_id, verdict="allowed", host=host, port=port, bytes_up=up, bytes_down=down
-            ), now
-        )  # fmt: skip
+            EgressReport(run_id=self._run_id, verdict="allowed", host=host, port=port, bytes_up=up, bytes_down=down),
+            now,
+        )
 
     def due(self, now: float) -> list[EgressReport]:
         """The counts of windows that have ended."""
@@ -74,8 +73,15 @@ class Tally:
             report = replace(report, host=OTHERS, port=0, reason=reason)
             window = self._windows.setdefault((report.verdict, OTHERS, 0), _Window(now + WINDOW_SECONDS))
         before = window.waiting
-        window.waiting = report if before is None else replace(
-            before, count=before.count + 1, reason=report.reason,
-            bytes_up=before.bytes_up + report.bytes_up, bytes_down=before.bytes_down + report.bytes_down,
-        )  # fmt: skip
+        window.waiting = (
+            report
+            if before is None
+            else replace(
+                before,
+                count=before.count + 1,
+                reason=report.reason,
+                bytes_up=before.bytes_up + report.bytes_up,
+                bytes_down=before.bytes_down + report.bytes_down,
+            )
+        )
         return reports

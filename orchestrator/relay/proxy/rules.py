@@ -17,19 +17,38 @@ from orchestrator.config.hosts import Address, HostPattern, as_address, normalis
 SHOWN_RULES: Final = 12
 """Of the allow-list, in an answer to the agent."""
 
-_V4: Final = tuple((ipaddress.IPv4Network(network), kind) for network, kind in (
-    ("0.0.0.0/8", "an unspecified"), ("10.0.0.0/8", "a private"), ("100.64.0.0/10", "a carrier's internal"),
-    ("127.0.0.0/8", "a loopback"), ("168.63.129.16/32", "a cloud's metadata"), ("169.254.0.0/16", "a link-local"),
-    ("172.16.0.0/12", "a private"), ("192.0.0.0/24", "a reserved"), ("192.88.99.0/24", "a reserved"),
-    ("192.168.0.0/16", "a private"), ("198.18.0.0/15", "a private"), ("224.0.0.0/4", "a multicast"),
-    ("240.0.0.0/4", "a reserved"),
-))  # fmt: skip
+_V4: Final = tuple(
+    (ipaddress.IPv4Network(network), kind)
+    for network, kind in (
+        ("0.0.0.0/8", "an unspecified"),
+        ("10.0.0.0/8", "a private"),
+        ("100.64.0.0/10", "a carrier's internal"),
+        ("127.0.0.0/8", "a loopback"),
+        ("168.63.129.16/32", "a cloud's metadata"),
+        ("169.254.0.0/16", "a link-local"),
+        ("172.16.0.0/12", "a private"),
+        ("192.0.0.0/24", "a reserved"),
+        ("192.88.99.0/24", "a reserved"),
+        ("192.168.0.0/16", "a private"),
+        ("198.18.0.0/15", "a private"),
+        ("224.0.0.0/4", "a multicast"),
+        ("240.0.0.0/4", "a reserved"),
+    )
+)
 """Everything else is public, the documentation ranges included: they lead nowhere."""
 
-_V6: Final = tuple((ipaddress.IPv6Network(network), kind) for network, kind in (
-    ("::/128", "an unspecified"), ("::1/128", "a loopback"), ("fc00::/7", "a private"), ("fe80::/10", "a link-local"),
-    ("fec0::/10", "a private"), ("ff00::/8", "a multicast"), ("2001::/23", "a reserved"),
-))  # fmt: skip
+_V6: Final = tuple(
+    (ipaddress.IPv6Network(network), kind)
+    for network, kind in (
+        ("::/128", "an unspecified"),
+        ("::1/128", "a loopback"),
+        ("fc00::/7", "a private"),
+        ("fe80::/10", "a link-local"),
+        ("fec0::/10", "a private"),
+        ("ff00::/8", "a multicast"),
+        ("2001::/23", "a reserved"),
+    )
+)
 _V6_PUBLIC: Final = ipaddress.IPv6Network("2000::/3")
 
 _EMBEDDING: Final = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))

@@ -115,10 +115,14 @@ class RunProxy:
         flow, visitors = self.flow, len(self._visitors)
         under_way = sum(tunnel.client.count for tunnel in self._tunnels), sum(t.server.count for t in self._tunnels)
         return DoorTotals(
-            open=visitors + len(self._tunnels), connections=self._arrived, requests=flow.connections,
-            refusals=flow.denials, failures=flow.failures,
-            bytes_up=flow.bytes_up + under_way[0], bytes_down=flow.bytes_down + under_way[1],
-        )  # fmt: skip
+            open=visitors + len(self._tunnels),
+            connections=self._arrived,
+            requests=flow.connections,
+            refusals=flow.denials,
+            failures=flow.failures,
+            bytes_up=flow.bytes_up + under_way[0],
+            bytes_down=flow.bytes_down + under_way[1],
+        )
 
     async def _stop_listening(self) -> None:
         if self._server is not None:

@@ -73,9 +73,13 @@ async def note_report(report: EgressReport, deps: Deps) -> None:
     except NotFoundError:
         return  # deleted meanwhile
     about: dict[str, Fact] = {
-        "user_id": record.user_id, "run_id": report.run_id, "backend": record.backend,
-        "host": report.host, "port": report.port, "count": report.count,
-    }  # fmt: skip
+        "user_id": record.user_id,
+        "run_id": report.run_id,
+        "backend": record.backend,
+        "host": report.host,
+        "port": report.port,
+        "count": report.count,
+    }
     if report.verdict == "allowed":
         await deps.audit.note("egress.allowed", **about, bytes_up=report.bytes_up, bytes_down=report.bytes_down)
         return

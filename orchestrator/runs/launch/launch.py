@@ -75,11 +75,16 @@ async def launch(
     log_path = deps.paths.log_path(record.run_id)
     make_log(log_path)
     await deps.store.put_sandbox(
-        record.run_id, sandbox_id=sandbox_id, subagent_id=record.subagent_id, image_id=image.image_id,
-        log_path=log_path, cli_version=image.cli_version, token_sha256=token_sha256,
+        record.run_id,
+        sandbox_id=sandbox_id,
+        subagent_id=record.subagent_id,
+        image_id=image.image_id,
+        log_path=log_path,
+        cli_version=image.cli_version,
+        token_sha256=token_sha256,
         enforcement=enforcement_of(record.limits, deps.runtime.enforcement),
         credential_link=credential.link,
-    )  # fmt: skip
+    )
     if route is not None:
         await grant(run, deps, route, credential.api_key, token_sha256)
     egress = settle_egress(deps.config, adapter, record.egress, subscription=subscription)
@@ -88,20 +93,36 @@ async def launch(
     await door.open()
     limits = record.limits
     spec = SandboxSpec(
-        sandbox_id=sandbox_id, run_id=record.run_id, instance=deps.instance, backend=record.backend,
-        image_id=image.image_id, argv=argv_of(run, prompt, adapter, deps, gateway=gateway),
+        sandbox_id=sandbox_id,
+        run_id=record.run_id,
+        instance=deps.instance,
+        backend=record.backend,
+        image_id=image.image_id,
+        argv=argv_of(run, prompt, adapter, deps, gateway=gateway),
         env=apply_egress_policy(egress, env_of(adapter, credential, token, gateway=gateway)),
-        tier=record.tier, workspace=prepared.mount, home=home, control_dir=control_dir,
-        log_path=log_path, memory_max_bytes=limits.memory_max_bytes, memory_by_cgroup=deps.runtime.memory_by_cgroup,
-        pids_max=limits.pids_max, cpus=limits.cpus,
+        tier=record.tier,
+        workspace=prepared.mount,
+        home=home,
+        control_dir=control_dir,
+        log_path=log_path,
+        memory_max_bytes=limits.memory_max_bytes,
+        memory_by_cgroup=deps.runtime.memory_by_cgroup,
+        pids_max=limits.pids_max,
+        cpus=limits.cpus,
         kill_after_seconds=max(1, int(remaining(limits, record.started_at) + LAST_RESORT_SECONDS)),
         host_network=record.tier == 0 and deps.config.podman.tier0_network == "host",
-    )  # fmt: skip
+    )
     await deps.audit.record(
-        "run.started", user_id=record.user_id, run_id=record.run_id, backend=record.backend,
-        subagent_id=record.subagent_id, tier=record.tier, credential=credential.link, cli_version=image.cli_version,
+        "run.started",
+        user_id=record.user_id,
+        run_id=record.run_id,
+        backend=record.backend,
+        subagent_id=record.subagent_id,
+        tier=record.tier,
+        credential=credential.link,
+        cli_version=image.cli_version,
         image_id=image.image_id,
-    )  # fmt: skip
+    )
     with deps.trails.step(record.run_id, "start"):
         container_id = await deps.runtime.create(spec)
         await deps.store.update_sandbox(sandbox_id, container_id=container_id)

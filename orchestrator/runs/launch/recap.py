@@ -28,9 +28,11 @@ def with_recap(earlier: Sequence[RunRecord], query: str) -> str:
         room -= len(turn)
     if not turns:
         return query
-    return "\n\n".join((
-        "This conversation has been going on for a while. What was said so far:",
-        *reversed(turns),
-        "That was the conversation so far. Go on with it. What the user says now:",
-        query,
-    ))  # fmt: skip
+    return "\n\n".join(
+        (
+            "This conversation has been going on for a while. What was said so far:",
+            *reversed(turns),
+            "That was the conversation so far. Go on with it. What the user says now:",
+            query,
+        )
+    )

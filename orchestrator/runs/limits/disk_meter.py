@@ -132,9 +132,13 @@ class DiskMeter:
         self._been_inside = inside is not None
         if self._closed and inside is not None and inside.init_pid in pids:
             found = look_inside(
-                inside.init_pid, walks=self._wanted(), proc=self._proc, pids=pids, devices=self._devices(inside),
+                inside.init_pid,
+                walks=self._wanted(),
+                proc=self._proc,
+                pids=pids,
+                devices=self._devices(inside),
                 stopped=lambda: self._stopped,
-            )  # fmt: skip
+            )
             walks, files = found or (walks, files)
         self._cost = self._clock() - began
         self._walked_at = self._clock()

@@ -14,9 +14,14 @@ from orchestrator.contract.types import ResourceLimits
 from orchestrator.errors import InvalidRequestError, UnknownBackendError
 
 MOST: Final[Mapping[str, float]] = {
-    "memory_max_bytes": 2**53, "disk_max_bytes": 2**53, "output_max_bytes": 2**53, "pids_max": 2**22, "cpus": 4096,
-    "wall_clock_seconds": 366 * 86400, "idle_seconds": 366 * 86400,
-}  # fmt: skip
+    "memory_max_bytes": 2**53,
+    "disk_max_bytes": 2**53,
+    "output_max_bytes": 2**53,
+    "pids_max": 2**22,
+    "cpus": 4096,
+    "wall_clock_seconds": 366 * 86400,
+    "idle_seconds": 366 * 86400,
+}
 """What not even an admin may go above: larger numbers are mistakes, and the kernel and Podman would not take them."""
 _WHOLE: Final = frozenset({"memory_max_bytes", "disk_max_bytes", "output_max_bytes", "pids_max"})
 

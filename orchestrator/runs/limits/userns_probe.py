@@ -37,8 +37,10 @@ def look_inside(
     """
     asked = {
         "walks": [{"roots": [root.hex() for root in roots], "stop_above": stop} for roots, stop in walks],
-        "proc": proc, "pids": list(pids), "devices": list(devices),
-    }  # fmt: skip
+        "proc": proc,
+        "pids": list(pids),
+        "devices": list(devices),
+    }
     argv = ["nsenter", f"--user={proc}/{init_pid}/ns/user", "--", sys.executable, "-I", "-S", file_usage.__file__]
     try:
         answer = _answer(argv, json.dumps(asked).encode(), stopped)
@@ -50,9 +52,14 @@ def look_inside(
 
 def _answer(argv: list[str], question: bytes, stopped: Callable[[], bool]) -> bytes:
     process = subprocess.Popen(  # noqa: S603  # an argument list of ours
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=Path("/"),
-        env={"PATH": os.defpath}, start_new_session=True,
-    )  # fmt: skip
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=Path("/"),
+        env={"PATH": os.defpath},
+        start_new_session=True,
+    )
     deadline = time.monotonic() + SECONDS
     waiting: bytes | None = question
     try:

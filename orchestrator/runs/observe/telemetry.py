@@ -92,17 +92,25 @@ def _trace(what: Appended, outcome: str, reason: str, seen: tuple[Step, ...], co
         until = next((step.began for step in seen if step.name == "teardown"), ended)
         steps.append(Step(name="running", began=started[-1] if started else admitted, ended=until))
     attributes: dict[str, str | int | bool] = {
-        "podmentor.run_id": what.run_id, "podmentor.backend": what.backend, "podmentor.tier": what.tier,
-        "podmentor.outcome": outcome, **counts,
-    }  # fmt: skip
+        "podmentor.run_id": what.run_id,
+        "podmentor.backend": what.backend,
+        "podmentor.tier": what.tier,
+        "podmentor.outcome": outcome,
+        **counts,
+    }
     if reason:
         attributes["podmentor.reason"] = reason
     if taken_over:
         attributes["podmentor.taken_over"] = True
     return RunTrace(
-        run_id=what.run_id, traceparent=what.traceparent, began=began, ended=ended, failed=outcome == "failed",
-        attributes=attributes, steps=tuple(sorted(steps, key=lambda step: step.began)),
-    )  # fmt: skip
+        run_id=what.run_id,
+        traceparent=what.traceparent,
+        began=began,
+        ended=ended,
+        failed=outcome == "failed",
+        attributes=attributes,
+        steps=tuple(sorted(steps, key=lambda step: step.began)),
+    )
 
 
 def _nanoseconds(ts: str) -> int:
@@ -133,10 +141,16 @@ async def note_end(run_id: str, last: TerminalEvent, ended: SandboxExit | None, 
             "limit.hit", **who, limit=reason, allowed=_detail(last, "limit_"), used=_detail(last, "used_")
         )
     await deps.audit.note(
-        "run.ended", **who, subagent_id=record.subagent_id, tier=record.tier, credential=record.credential_link,
-        outcome=outcome_of(last), reason=reason, exit_code=None if ended is None else ended.exit_code,
+        "run.ended",
+        **who,
+        subagent_id=record.subagent_id,
+        tier=record.tier,
+        credential=record.credential_link,
+        outcome=outcome_of(last),
+        reason=reason,
+        exit_code=None if ended is None else ended.exit_code,
         duration_ms=None if record.started_at is None else round(1000 * seconds_since(record.started_at)),
-    )  # fmt: skip
+    )
 
 
 def _detail(error: Error, prefix: str) -> int | None:

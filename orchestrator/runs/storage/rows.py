@@ -54,28 +54,51 @@ def subagent_of(connection: sqlite3.Connection, row: sqlite3.Row) -> SubagentRec
         "SELECT run_id, state FROM runs WHERE subagent_id = ? ORDER BY number", (row["subagent_id"],)
     ).fetchall()
     return SubagentRecord(
-        subagent_id=row["subagent_id"], user_id=row["user_id"], backend=row["backend"],
-        backend_session_id=row["backend_session_id"], repo=row["repo"], workspace=row["workspace"],
-        created_at=row["created_at"], last_used_at=row["last_used_at"],
-        run_ids=tuple(run["run_id"] for run in runs), busy=any(run["state"] != "finished" for run in runs),
-    )  # fmt: skip
+        subagent_id=row["subagent_id"],
+        user_id=row["user_id"],
+        backend=row["backend"],
+        backend_session_id=row["backend_session_id"],
+        repo=row["repo"],
+        workspace=row["workspace"],
+        created_at=row["created_at"],
+        last_used_at=row["last_used_at"],
+        run_ids=tuple(run["run_id"] for run in runs),
+        busy=any(run["state"] != "finished" for run in runs),
+    )
 
 
 def stored_run(row: sqlite3.Row) -> StoredRun:
     """A row of ``LISTED`` or ``DRIVEN``."""
     record = RunRecord(
-        run_id=row["run_id"], subagent_id=row["subagent_id"], sandbox_id=row["sandbox_id"], user_id=row["user_id"],
-        backend=row["backend"], query=row["query"], state=row["state"], outcome=row["outcome"], tier=row["tier"],
-        repo=row["repo"], workspace=row["workspace"], limits=ResourceLimits(**json.loads(row["limits"])),
-        egress=rules_of(row), memory_enforcement=row["memory_enforcement"],
-        enforcement=json.loads(row["enforcement"]), usage=json.loads(row["usage"]),
+        run_id=row["run_id"],
+        subagent_id=row["subagent_id"],
+        sandbox_id=row["sandbox_id"],
+        user_id=row["user_id"],
+        backend=row["backend"],
+        query=row["query"],
+        state=row["state"],
+        outcome=row["outcome"],
+        tier=row["tier"],
+        repo=row["repo"],
+        workspace=row["workspace"],
+        limits=ResourceLimits(**json.loads(row["limits"])),
+        egress=rules_of(row),
+        memory_enforcement=row["memory_enforcement"],
+        enforcement=json.loads(row["enforcement"]),
+        usage=json.loads(row["usage"]),
         final_text=row["final_text"],
-        error=json.loads(row["error"]) if row["error"] else None, exit_code=row["exit_code"],
-        cli_version=row["cli_version"], credential_link=row["credential_link"],
-        image_id=row["image_id"], metadata=json.loads(row["metadata"]),
-        queue_position=None, last_seq=row["last_seq"], created_at=row["created_at"], started_at=row["started_at"],
+        error=json.loads(row["error"]) if row["error"] else None,
+        exit_code=row["exit_code"],
+        cli_version=row["cli_version"],
+        credential_link=row["credential_link"],
+        image_id=row["image_id"],
+        metadata=json.loads(row["metadata"]),
+        queue_position=None,
+        last_seq=row["last_seq"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
         finished_at=row["finished_at"],
-    )  # fmt: skip
+    )
     return StoredRun(
         record=record,
         source_path=Path(row["source_path"]) if row["source_path"] else None,

@@ -86,10 +86,22 @@ class Store:
                 "INSERT INTO runs (run_id, subagent_id, user_id, backend, query, state, tier, limits, egress,"
                 " metadata, created_at, idempotency_key, request_sha256, traceparent)"
                 " VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)",
-                (new.run_id, new.subagent_id, new.user_id, new.backend, new.query, new.tier,
-                 to_json(asdict(new.limits)), None if new.egress is None else to_json(new.egress),
-                 to_json(dict(new.metadata)), at, new.idempotency_key, new.request_sha256, new.traceparent),
-            )  # fmt: skip
+                (
+                    new.run_id,
+                    new.subagent_id,
+                    new.user_id,
+                    new.backend,
+                    new.query,
+                    new.tier,
+                    to_json(asdict(new.limits)),
+                    None if new.egress is None else to_json(new.egress),
+                    to_json(dict(new.metadata)),
+                    at,
+                    new.idempotency_key,
+                    new.request_sha256,
+                    new.traceparent,
+                ),
+            )
             return new.run_id
 
         return await self.run(await self._database.call(work, durable=True))
@@ -117,9 +129,11 @@ class Store:
         """A page, newest first."""
         conditions, values = ["1"], []
         for column, value in (
-            ("runs.user_id", wanted.user_id), ("runs.backend", wanted.backend), ("state", wanted.state),
+            ("runs.user_id", wanted.user_id),
+            ("runs.backend", wanted.backend),
+            ("state", wanted.state),
             ("runs.subagent_id", wanted.subagent_id),
-        ):  # fmt: skip
+        ):
             if value is not None:
                 conditions.append(f"{column} = ?")
                 values.append(value)
@@ -145,9 +159,18 @@ class Store:
         return await self._database.call(lambda connection: add_rule(connection, run_id, rule, at_most=at_most))
 
     async def put_sandbox(
-        self, run_id: str, *, sandbox_id: str, subagent_id: str, image_id: str, log_path: Path, cli_version: str,
-        token_sha256: str, enforcement: Mapping[str, str], credential_link: str,
-    ) -> None:  # fmt: skip
+        self,
+        run_id: str,
+        *,
+        sandbox_id: str,
+        subagent_id: str,
+        image_id: str,
+        log_path: Path,
+        cli_version: str,
+        token_sha256: str,
+        enforcement: Mapping[str, str],
+        credential_link: str,
+    ) -> None:
         """Record the sandbox of a run before it is made, so that a crash leaves nothing that nobody knows of."""
 
         def work(connection: sqlite3.Connection) -> None:

@@ -145,11 +145,18 @@ class Journal:
                 "INSERT INTO events (run_id, seq, ts, kind, source, parent_tool_call_id, data)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
-                    (run_id, seq, entry.ts, entry.event.kind, entry.source,
-                     entry.event.parent_tool_call_id, to_json(entry.event.data()))
+                    (
+                        run_id,
+                        seq,
+                        entry.ts,
+                        entry.event.kind,
+                        entry.source,
+                        entry.event.parent_tool_call_id,
+                        to_json(entry.event.data()),
+                    )
                     for seq, entry in enumerate(entries, first)
                 ),
-            )  # fmt: skip
+            )
             last = first + len(entries) - 1
             columns = {"last_seq": last, **(update or {})}
             assignments = ", ".join(f"{name} = ?" for name in columns)
@@ -163,10 +170,18 @@ class Journal:
         if row is not None and self._on_append is not None:
             self._on_append(
                 Appended(
-                    run_id, row["backend"], row["tier"], row["state"], row["created_at"], row["started_at"],
-                    row["traceparent"], entries, update or {}, time.monotonic() - began,
+                    run_id,
+                    row["backend"],
+                    row["tier"],
+                    row["state"],
+                    row["created_at"],
+                    row["started_at"],
+                    row["traceparent"],
+                    entries,
+                    update or {},
+                    time.monotonic() - began,
                 )
-            )  # fmt: skip
+            )
         self.signal(run_id)
 
     async def agent_events(self, run_id: str) -> int:
@@ -262,7 +277,13 @@ class Journal:
 
 def _record(row: sqlite3.Row, run: sqlite3.Row) -> EventRecord:
     return EventRecord(
-        seq=row["seq"], ts=row["ts"], run_id=row["run_id"], subagent_id=run["subagent_id"], backend=run["backend"],
-        kind=row["kind"], source=row["source"], parent_tool_call_id=row["parent_tool_call_id"],
+        seq=row["seq"],
+        ts=row["ts"],
+        run_id=row["run_id"],
+        subagent_id=run["subagent_id"],
+        backend=run["backend"],
+        kind=row["kind"],
+        source=row["source"],
+        parent_tool_call_id=row["parent_tool_call_id"],
         data=json.loads(row["data"]),
-    )  # fmt: skip
+    )

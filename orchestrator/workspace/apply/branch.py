@@ -42,9 +42,11 @@ def commit_on_branch(
         def run(*arguments: str, stdin: bytes = b"", good: Sequence[int] = (0,)) -> bytes:
             env = {
                 "GIT_INDEX_FILE": str(place / "index"),
-                "GIT_AUTHOR_NAME": author, "GIT_AUTHOR_EMAIL": _MAIL,
-                "GIT_COMMITTER_NAME": "podmentor", "GIT_COMMITTER_EMAIL": _MAIL,
-            }  # fmt: skip
+                "GIT_AUTHOR_NAME": author,
+                "GIT_AUTHOR_EMAIL": _MAIL,
+                "GIT_COMMITTER_NAME": "podmentor",
+                "GIT_COMMITTER_EMAIL": _MAIL,
+            }
             return git(arguments, git_dir=git_dir, cwd=place, stdin=stdin, good=good, env=env)
 
         ref = f"refs/heads/{branch}"

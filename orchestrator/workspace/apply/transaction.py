@@ -77,13 +77,20 @@ class Transaction:
                 entries.append(entry)
                 if step.before is not None:
                     entry["before"] = {
-                        "key": step.before.key, "mode": step.before.mode,
-                        "uid": step.before.uid, "gid": step.before.gid, "image": f"{number}",
+                        "key": step.before.key,
+                        "mode": step.before.mode,
+                        "uid": step.before.uid,
+                        "gid": step.before.gid,
+                        "image": f"{number}",
                         "parents": modes_of_parents(self._target, step.path),
-                    }  # fmt: skip
+                    }
                     self._keep(step, images, f"{number}".encode())
-            write_new(images, b"journal.json.part", json.dumps(
-                {"root": str(self._target.path), "steps": entries}).encode(), 0o600)  # fmt: skip
+            write_new(
+                images,
+                b"journal.json.part",
+                json.dumps({"root": str(self._target.path), "steps": entries}).encode(),
+                0o600,
+            )
             os.rename("journal.json.part", "journal.json", src_dir_fd=images, dst_dir_fd=images)
             sync_directory(images)
         finally:

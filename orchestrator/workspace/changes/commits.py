@@ -42,8 +42,10 @@ def listed(upper: Path, lower: Path) -> list[CommitInfo]:
         private, new, old = repository
         said = git(
             ["rev-list", "--no-commit-header", f"--max-count={MAX_COMMITS}", f"--format={_FORMAT}", "--stdin"],
-            git_dir=private, cwd=private, stdin=_revisions(new, old),
-        )  # fmt: skip
+            git_dir=private,
+            cwd=private,
+            stdin=_revisions(new, old),
+        )
     ends: dict[str, list[str]] = {}
     for ref, tip in new.items():
         ends.setdefault(tip.decode(), []).append(os.fsdecode(ref))
@@ -54,10 +56,14 @@ def listed(upper: Path, lower: Path) -> list[CommitInfo]:
         commit = commit.strip()
         out.append(
             CommitInfo(
-                commit=commit, parents=tuple(parents.split()), author=author, authored_at=authored_at, subject=subject,
+                commit=commit,
+                parents=tuple(parents.split()),
+                author=author,
+                authored_at=authored_at,
+                subject=subject,
                 refs=tuple(sorted(ends.get(commit, ()))),
             )
-        )  # fmt: skip
+        )
     return out
 
 
@@ -70,8 +76,12 @@ def exported(upper: Path, lower: Path, form: CommitsForm) -> bytes:
         if form == "patches":
             excluded = b"".join(b"^%b\n" % commit for commit in sorted(old))
             tip = new.get(b"HEAD") or new[min(new)]
-            order = git(["rev-list", "--reverse", "--no-merges", f"--max-count={MAX_COMMITS}", "--stdin"],
-                        git_dir=private, cwd=private, stdin=tip + b"\n" + excluded)  # fmt: skip
+            order = git(
+                ["rev-list", "--reverse", "--no-merges", f"--max-count={MAX_COMMITS}", "--stdin"],
+                git_dir=private,
+                cwd=private,
+                stdin=tip + b"\n" + excluded,
+            )
             return b"".join(
                 git(
                     [*_FORMAT_PATCH, commit],
@@ -87,11 +97,19 @@ def exported(upper: Path, lower: Path, form: CommitsForm) -> bytes:
                 git(["update-ref", name, commit], git_dir=private, cwd=private)
                 names.append(name)
         excluded = b"".join(b"^%b\n" % commit for commit in sorted(old))
-        if not git(["rev-list", "--max-count=1", "--stdin"], git_dir=private, cwd=private,
-                   stdin=b"\n".join(names) + b"\n" + excluded):  # fmt: skip
+        if not git(
+            ["rev-list", "--max-count=1", "--stdin"],
+            git_dir=private,
+            cwd=private,
+            stdin=b"\n".join(names) + b"\n" + excluded,
+        ):
             return b""
-        return git(["bundle", "create", "-q", "-", "--stdin"], git_dir=private, cwd=private,
-                   stdin=b"\n".join(names) + b"\n" + excluded)  # fmt: skip
+        return git(
+            ["bundle", "create", "-q", "-", "--stdin"],
+            git_dir=private,
+            cwd=private,
+            stdin=b"\n".join(names) + b"\n" + excluded,
+        )
 
 
 def _revisions(new: dict[bytes, bytes], old: set[bytes]) -> bytes:

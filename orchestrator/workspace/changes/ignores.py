@@ -41,9 +41,13 @@ def ignored_paths(
         try:
             # "./" in front, so that no path can be taken for one of git's magic words
             said = git(
-                ["check-ignore", "--no-index", "--stdin", "-z"], git_dir=private, work_tree=tree, cwd=tree,
-                stdin=b"".join(b"./" + path + b"\0" for path in wanted), good=(0, 1),
-            )  # fmt: skip
+                ["check-ignore", "--no-index", "--stdin", "-z"],
+                git_dir=private,
+                work_tree=tree,
+                cwd=tree,
+                stdin=b"".join(b"./" + path + b"\0" for path in wanted),
+                good=(0, 1),
+            )
         except (GitError, StorageError):
             return frozenset()
         found = frozenset(path.removeprefix(b"./") for path in said.split(b"\0") if path)

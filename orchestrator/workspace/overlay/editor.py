@@ -69,8 +69,9 @@ class UpperEditor:
         with self._upper.parent(path) as (fd, name):
             if (st := _stat(fd, name)) is not None:
                 if stat.S_ISDIR(st.st_mode) and not self._hollow(fd, name):
-                    raise ConflictError(f"{os.fsdecode(path)!r} cannot come back while the agent has files below it: "
-                                        "name those too")  # fmt: skip
+                    raise ConflictError(
+                        f"{os.fsdecode(path)!r} cannot come back while the agent has files below it: name those too"
+                    )
                 _remove(fd, name)
             if hidden:
                 self._copy_up(path, fd, name)

@@ -35,9 +35,13 @@ def make_copy(repo: Path, target: Path) -> None:
     argv = [program, "--archive", "--reflink=auto", "--", f"{repo}/.", str(part)]
     try:
         done = subprocess.run(  # noqa: S603  # a list of arguments, and the program from a fixed search path
-            argv, capture_output=True, check=False, timeout=SECONDS, stdin=subprocess.DEVNULL,
+            argv,
+            capture_output=True,
+            check=False,
+            timeout=SECONDS,
+            stdin=subprocess.DEVNULL,
             env={"PATH": _SEARCH, "LC_ALL": "C"},
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         raise StorageError(f"copying {repo} took longer than {SECONDS / 60:.0f} minutes") from None
     if done.returncode != 0:

@@ -10,10 +10,25 @@ from orchestrator.errors import InvalidRequestError, StorageError
 
 OPTION_CHARACTERS: Final = ":,\\"
 """They separate or escape overlay mount options, and Podman passes paths on in such options."""
-FOREIGN_FILE_SYSTEMS: Final = frozenset({
-    "overlay", "aufs", "nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "virtiofs", "vfat", "exfat", "ntfs", "ntfs3",
-    "ecryptfs",
-})  # fmt: skip
+FOREIGN_FILE_SYSTEMS: Final = frozenset(
+    {
+        "overlay",
+        "aufs",
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "9p",
+        "afs",
+        "ceph",
+        "virtiofs",
+        "vfat",
+        "exfat",
+        "ntfs",
+        "ntfs3",
+        "ecryptfs",
+    }
+)
 """Where the kernel refuses an overlay's upper directory, or takes one and loses what is written there."""
 _PROBE: Final = "user.podmentor.probe"
 

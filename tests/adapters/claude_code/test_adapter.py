@@ -21,8 +21,20 @@ def test_c5_the_documented_stem_comes_first_and_unchanged() -> None:
     assert argv(SESSION) == [*STEM, "--resume", SESSION, *ADDED]
 
 
-@pytest.mark.parametrize("bad", ["", "-x", "--version", "nope", SESSION + "\n", SESSION[:-1], "{" + SESSION + "}",
-                                 SESSION.replace("-", ""), f"urn:uuid:{SESSION}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "-x",
+        "--version",
+        "nope",
+        SESSION + "\n",
+        SESSION[:-1],
+        "{" + SESSION + "}",
+        SESSION.replace("-", ""),
+        f"urn:uuid:{SESSION}",
+    ],
+)
 def test_c5_only_a_session_id_of_the_cli_is_passed_on(bad: str) -> None:
     with pytest.raises(InvalidRequestError):
         argv(bad)
@@ -79,15 +91,18 @@ def test_the_binary_can_be_another_one() -> None:
     assert argv()[0] == adapter.binary
 
 
-@pytest.mark.parametrize(("exit_code", "stdout", "installed", "authenticated"), [
-    (0, {"loggedIn": True, "authMethod": "api_key", "apiProvider": "firstParty"}, True, True),
-    (0, {"loggedIn": True, "authMethod": "claude.ai", "subscriptionType": "max"}, True, True),
-    (1, {"loggedIn": False, "authMethod": "none", "apiProvider": "firstParty"}, True, False),
-    (0, {"loggedIn": "yes"}, True, False),
-    (0, {}, True, False),
-    (127, None, False, False),
-    (126, None, False, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("exit_code", "stdout", "installed", "authenticated"),
+    [
+        (0, {"loggedIn": True, "authMethod": "api_key", "apiProvider": "firstParty"}, True, True),
+        (0, {"loggedIn": True, "authMethod": "claude.ai", "subscriptionType": "max"}, True, True),
+        (1, {"loggedIn": False, "authMethod": "none", "apiProvider": "firstParty"}, True, False),
+        (0, {"loggedIn": "yes"}, True, False),
+        (0, {}, True, False),
+        (127, None, False, False),
+        (126, None, False, False),
+    ],
+)
 def test_the_probe_reads_logged_in(
     exit_code: int, stdout: dict[str, object] | None, installed: bool, authenticated: bool
 ) -> None:

@@ -8,8 +8,10 @@ from orchestrator.testing.conformance import Recording, play
 from orchestrator.testing.kit import in_tables, one_terminal
 from tests.adapters.mutations import mutated, seeds
 
-SEEDS = seeds("claude-code", {
-    "demo", "subagent", "thinking", "mcp", "429-maxretries2", "budget", "text-oauthtoken", "resume-unknown"})  # fmt: skip
+SEEDS = seeds(
+    "claude-code",
+    {"demo", "subagent", "thinking", "mcp", "429-maxretries2", "budget", "text-oauthtoken", "resume-unknown"},
+)
 WORDS = ["assistant", "user", "result", "text", "tool_use", "tool_result", "init", "message_start"]
 
 

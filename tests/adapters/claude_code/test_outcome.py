@@ -48,12 +48,24 @@ def test_members_of_the_wrong_type_are_left_out() -> None:
 
 
 def test_an_error_keeps_what_is_known_and_no_talk_of_success() -> None:
-    event = read(Failure(text="told before", kind="rate_limit"), is_error=True, said="", errors=[],
-                 terminal_reason="completed", api_error_status=429, total_cost_usd=0.2)  # fmt: skip
+    event = read(
+        Failure(text="told before", kind="rate_limit"),
+        is_error=True,
+        said="",
+        errors=[],
+        terminal_reason="completed",
+        api_error_status=429,
+        total_cost_usd=0.2,
+    )
     assert isinstance(event, Error)
     assert event.reason == "rate_limited"
-    assert event.details == {"http_status": 429, "kind": "rate_limit", "cli_message": "told before", "cost_usd": 0.2,
-                             "tokens": {"input": 0, "output": 0}}  # fmt: skip
+    assert event.details == {
+        "http_status": 429,
+        "kind": "rate_limit",
+        "cli_message": "told before",
+        "cost_usd": 0.2,
+        "tokens": {"input": 0, "output": 0},
+    }
 
 
 def test_several_errors_are_joined() -> None:

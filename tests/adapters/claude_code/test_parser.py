@@ -51,21 +51,33 @@ def test_what_the_deltas_left_out_is_told() -> None:
 
 def test_each_block_of_a_message_is_matched_with_its_own_deltas() -> None:
     events = run(
-        start("m1"), begin(0), delta(0, "one"), assistant("m1", text("one")),
-        begin(1), assistant("m1", text("two")),
-        begin(2), delta(2, "three"), assistant("m1", text("three")),
-    )  # fmt: skip
+        start("m1"),
+        begin(0),
+        delta(0, "one"),
+        assistant("m1", text("one")),
+        begin(1),
+        assistant("m1", text("two")),
+        begin(2),
+        delta(2, "three"),
+        assistant("m1", text("three")),
+    )
     assert said(events) == ["one", "two", "three"]
 
 
 def test_thinking_is_told_once_and_apart_from_text() -> None:
     whole = {"type": "thinking", "thinking": "hm, hm", "signature": "x"}
     events = run(
-        start("m1"), begin(0, "thinking"), delta(0, "hm, ", "thinking"), delta(0, "hm", "thinking"),
+        start("m1"),
+        begin(0, "thinking"),
+        delta(0, "hm, ", "thinking"),
+        delta(0, "hm", "thinking"),
         stream({"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "x"}}),
-        assistant("m1", whole), begin(1), delta(1, "yes"), assistant("m1", text("yes")),
+        assistant("m1", whole),
+        begin(1),
+        delta(1, "yes"),
+        assistant("m1", text("yes")),
         assistant("m2", {**whole, "thinking": "again"}),
-    )  # fmt: skip
+    )
     assert said(events, Thinking) == ["hm, ", "hm", "again"]
     assert said(events) == ["yes"]
 
@@ -121,8 +133,11 @@ def test_the_session_begins_once_however_often_it_is_announced() -> None:
 
 
 def test_mcp_servers_that_are_not_there_are_reported() -> None:
-    servers = [{"name": "a", "status": "connected"}, {"name": "b", "status": "failed"},
-               {"name": "c", "status": "needs-auth"}]  # fmt: skip
+    servers = [
+        {"name": "a", "status": "connected"},
+        {"name": "b", "status": "failed"},
+        {"name": "c", "status": "needs-auth"},
+    ]
     first, *rest = run({**INIT, "mcp_servers": servers}, result())
     assert isinstance(first, SessionStarted)
     assert first.mcp_servers == servers
@@ -135,18 +150,23 @@ def test_mcp_servers_that_are_not_there_are_reported() -> None:
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("content", "shown"), [
-    ("out", "out"),
-    (None, ""),
-    ([], ""),
-    ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
-    ([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}],
-     "[image image/png, 3 bytes]"),
-    ([{"type": "image", "source": {"type": "url"}}, "and text"], "[image url]\nand text"),
-    ([{"type": "tool_reference", "tool_name": "Grep"}], "[tool_reference Grep]"),
-    ([{"type": "something"}], "[something]"),
-    ({"an": "object"}, '{"an": "object"}'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ("out", "out"),
+        (None, ""),
+        ([], ""),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+        (
+            [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}],
+            "[image image/png, 3 bytes]",
+        ),
+        ([{"type": "image", "source": {"type": "url"}}, "and text"], "[image url]\nand text"),
+        ([{"type": "tool_reference", "tool_name": "Grep"}], "[tool_reference Grep]"),
+        ([{"type": "something"}], "[something]"),
+        ({"an": "object"}, '{"an": "object"}'),
+    ],
+)
 def test_results_of_every_kind_become_text(content: Any, shown: str) -> None:
     events = run(INIT, assistant("m1", tool_use("t1", command="ls")), tool_result("t1", content=content))
     assert events[1] == ToolUse(tool_call_id="t1", name="Bash", input={"command": "ls"})
@@ -154,8 +174,12 @@ def test_results_of_every_kind_become_text(content: Any, shown: str) -> None:
 
 
 def test_a_result_is_an_error_only_when_it_says_so() -> None:
-    lines = [tool_result("t1", content=""), tool_result("t1", content="", is_error=False),
-             tool_result("t1", content="", is_error=True), tool_result("t1", content="", is_error=None)]  # fmt: skip
+    lines = [
+        tool_result("t1", content=""),
+        tool_result("t1", content="", is_error=False),
+        tool_result("t1", content="", is_error=True),
+        tool_result("t1", content="", is_error=None),
+    ]
     assert [e.is_error for e in run(*lines) if isinstance(e, ToolResult)] == [False, False, True, False]
 
 
@@ -178,26 +202,42 @@ def test_tools_that_the_provider_runs_are_tools_too() -> None:
 
 def test_a_sub_agent_speaks_in_the_name_of_the_call_that_began_it() -> None:
     events = run(
-        INIT, assistant("m1", tool_use("task", "Agent")),
-        start("m2", "task"), begin(0, parent="task"), delta(0, "inner", parent="task"),
-        start("m3"), begin(0), delta(0, "outer"),
+        INIT,
+        assistant("m1", tool_use("task", "Agent")),
+        start("m2", "task"),
+        begin(0, parent="task"),
+        delta(0, "inner", parent="task"),
+        start("m3"),
+        begin(0),
+        delta(0, "outer"),
         assistant("m2", text("inner"), parent="task"),
-        assistant("m4", tool_use("t2"), parent="task"), tool_result("t2", parent="task", content="x"),
+        assistant("m4", tool_use("t2"), parent="task"),
+        tool_result("t2", parent="task", content="x"),
         tool_result("task", content="done"),
-    )  # fmt: skip
+    )
     told = [(event.kind, event.parent_tool_call_id) for event in events[1:-1]]
     assert told == [
-        ("tool_use", None), ("message_delta", "task"), ("message_delta", None), ("tool_use", "task"),
-        ("tool_result", "task"), ("tool_result", None),
-    ]  # fmt: skip
+        ("tool_use", None),
+        ("message_delta", "task"),
+        ("message_delta", None),
+        ("tool_use", "task"),
+        ("tool_result", "task"),
+        ("tool_result", None),
+    ]
 
 
 # --- status ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_retry_is_told_with_its_cause() -> None:
-    line = {"type": "system", "subtype": "api_retry", "attempt": 1, "retry_delay_ms": 576.3, "error_status": 529,
-            "error": "overloaded"}  # fmt: skip
+    line = {
+        "type": "system",
+        "subtype": "api_retry",
+        "attempt": 1,
+        "retry_delay_ms": 576.3,
+        "error_status": 529,
+        "error": "overloaded",
+    }
     silent = {**line, "attempt": 2, "error_status": None, "error": "unknown"}
     assert [event.data() for event in run(INIT, line, silent)[1:3]] == [
         {"phase": "retrying", "attempt": 1, "delay_ms": 576, "cause": "overloaded (HTTP 529)"},
@@ -210,49 +250,63 @@ def test_a_limit_is_reported_when_it_warns() -> None:
         return {"type": "rate_limit_event", "rate_limit_info": info}
 
     events = run(
-        INIT, line(status="allowed", isUsingOverage=False),
+        INIT,
+        line(status="allowed", isUsingOverage=False),
         line(status="allowed_warning", rateLimitType="five_hour", resetsAt=1796000000, utilization=0.9),
-        line(status="rejected"), line(status="allowed", isUsingOverage=True), result(),
-    )  # fmt: skip
+        line(status="rejected"),
+        line(status="allowed", isUsingOverage=True),
+        result(),
+    )
     assert [event.data() for event in events if isinstance(event, Status)] == [
-        {"phase": "limit_warning", "state": "allowed_warning", "limit": "five_hour", "resets_at": 1796000000,
-         "utilization": 0.9},
+        {
+            "phase": "limit_warning",
+            "state": "allowed_warning",
+            "limit": "five_hour",
+            "resets_at": 1796000000,
+            "utilization": 0.9,
+        },
         {"phase": "limit_warning", "state": "rejected"},
         {"phase": "limit_warning", "state": "allowed", "overage": True},
-    ]  # fmt: skip
+    ]
 
 
-@pytest.mark.parametrize("line", [
-    {"type": "system", "subtype": "status", "status": "requesting"},
-    {"type": "system", "subtype": "thinking_tokens", "estimated_tokens": 4},
-    {"type": "system", "subtype": "task_started", "task_id": "x"},
-    {"type": "control_response", "response": {}},
-    {"type": "tool_progress", "tool_use_id": "t"},
-    stream({"type": "ping"}),
-    stream({"type": "message_stop"}),
-    stream({"type": "content_block_stop", "index": 0}),
-    assistant("m1", {"type": "redacted_thinking", "data": "x"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "system", "subtype": "status", "status": "requesting"},
+        {"type": "system", "subtype": "thinking_tokens", "estimated_tokens": 4},
+        {"type": "system", "subtype": "task_started", "task_id": "x"},
+        {"type": "control_response", "response": {}},
+        {"type": "tool_progress", "tool_use_id": "t"},
+        stream({"type": "ping"}),
+        stream({"type": "message_stop"}),
+        stream({"type": "content_block_stop", "index": 0}),
+        assistant("m1", {"type": "redacted_thinking", "data": "x"}),
+    ],
+)
 def test_lines_that_say_nothing_new_are_quiet(line: dict[str, Any]) -> None:
     assert [event.kind for event in run(INIT, line, result())] == ["session_started", "completed"]
 
 
-@pytest.mark.parametrize("line", [
-    {"type": "brand_new"},
-    {"type": "error", "error": {"message": "not of a stream"}},
-    {"type": "system", "subtype": "brand_new"},
-    stream({"type": "brand_new"}),
-    stream({"type": "content_block_delta", "index": 0, "delta": {"type": "brand_new"}}),
-    assistant("m1", {"type": "brand_new"}),
-    {"type": ["no", "text"]},
-    {"no": "type"},
-    assistant("m1", {"type": "text", "text": 5}),
-    assistant("m1", {"type": "tool_use", "id": "t1", "name": "Bash", "input": "no object"}),
-    {"type": "assistant", "message": {"id": "m1", "content": 7}},
-    {"type": "system", "subtype": "api_retry", "attempt": "one", "retry_delay_ms": 1},
-    "Warning: something printed by a library",
-    "[]",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "brand_new"},
+        {"type": "error", "error": {"message": "not of a stream"}},
+        {"type": "system", "subtype": "brand_new"},
+        stream({"type": "brand_new"}),
+        stream({"type": "content_block_delta", "index": 0, "delta": {"type": "brand_new"}}),
+        assistant("m1", {"type": "brand_new"}),
+        {"type": ["no", "text"]},
+        {"no": "type"},
+        assistant("m1", {"type": "text", "text": 5}),
+        assistant("m1", {"type": "tool_use", "id": "t1", "name": "Bash", "input": "no object"}),
+        {"type": "assistant", "message": {"id": "m1", "content": 7}},
+        {"type": "system", "subtype": "api_retry", "attempt": "one", "retry_delay_ms": 1},
+        "Warning: something printed by a library",
+        "[]",
+    ],
+)
 def test_lines_that_are_not_understood_are_shown(line: Any) -> None:
     events = run(INIT, line, result())
     assert [event.kind for event in events] == ["session_started", "status", "completed"]
@@ -290,9 +344,11 @@ def test_an_answer_without_a_result_may_lack_its_end_and_nothing_of_it_is_lost()
     """Whether the text is whole cannot be told: half an answer must not look like an answer."""
     usage = {"input_tokens": 10, "output_tokens": 1}
     lines = (
-        stream({"type": "message_start", "message": {"id": "m1", "usage": usage}}), begin(0), delta(0, "answer"),
+        stream({"type": "message_start", "message": {"id": "m1", "usage": usage}}),
+        begin(0),
+        delta(0, "answer"),
         stream({"type": "message_delta", "delta": {}, "usage": {"output_tokens": 7}}),
-    )  # fmt: skip
+    )
     *before, last = run(INIT, *lines, stderr="no space left")
     assert isinstance(last, Error)
     assert last.reason == "cli_failed"
@@ -308,14 +364,17 @@ def test_of_a_long_text_without_a_result_the_end_is_kept() -> None:
     assert last.details["text"].endswith("the end")
 
 
-@pytest.mark.parametrize(("lines", "exit_code"), [
-    ([], 0),
-    ([assistant("m1", text("I look")), assistant("m1", tool_use("t1"))], 0),
-    ([assistant("m1", text("answer"))], 1),
-    ([assistant("m1", text("answer"))], 143),
-    ([assistant("m1", text("answer"))], None),
-    ([assistant("m1", text("API Error: x"), error="unknown")], 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "exit_code"),
+    [
+        ([], 0),
+        ([assistant("m1", text("I look")), assistant("m1", tool_use("t1"))], 0),
+        ([assistant("m1", text("answer"))], 1),
+        ([assistant("m1", text("answer"))], 143),
+        ([assistant("m1", text("answer"))], None),
+        ([assistant("m1", text("API Error: x"), error="unknown")], 0),
+    ],
+)
 def test_a_missing_result_is_an_error_otherwise(lines: list[Any], exit_code: int | None) -> None:
     last = run(INIT, *lines, exit_code=exit_code, stderr="a\nlast words\n")[-1]
     assert isinstance(last, Error)
@@ -331,8 +390,14 @@ def test_an_error_says_how_the_process_ended() -> None:
 
 
 def test_the_last_retry_is_told_when_a_run_is_ended_while_it_waits() -> None:
-    retry = {"type": "system", "subtype": "api_retry", "attempt": 3, "retry_delay_ms": 9, "error_status": 401,
-             "error": "authentication_failed"}  # fmt: skip
+    retry = {
+        "type": "system",
+        "subtype": "api_retry",
+        "attempt": 3,
+        "retry_delay_ms": 9,
+        "error_status": 401,
+        "error": "authentication_failed",
+    }
     details = run(INIT, retry, exit_code=143)[-1].data()["details"]
     assert details["last_retry"] == {"attempt": 3, "delay_ms": 9, "cause": "authentication_failed (HTTP 401)"}
 
@@ -344,13 +409,16 @@ def test_a_failure_that_was_told_before_the_end_gives_the_reason() -> None:
     assert events[-1].data()["reason"] == "auth_required"
 
 
-@pytest.mark.parametrize(("exit_code", "stderr", "reason"), [
-    (127, "claude: not found", "cli_not_installed"),
-    (126, "claude: permission denied", "cli_not_installed"),
-    (1, "No conversation found with session ID: x", "resume_failed"),
-    (1, "Invalid API key · Please run /login", "auth_rejected"),
-    (1, "Error: something else", "cli_failed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("exit_code", "stderr", "reason"),
+    [
+        (127, "claude: not found", "cli_not_installed"),
+        (126, "claude: permission denied", "cli_not_installed"),
+        (1, "No conversation found with session ID: x", "resume_failed"),
+        (1, "Invalid API key · Please run /login", "auth_rejected"),
+        (1, "Error: something else", "cli_failed"),
+    ],
+)
 def test_before_a_session_begins_stderr_tells_the_reason(exit_code: int, stderr: str, reason: str) -> None:
     assert run(exit_code=exit_code, stderr=stderr)[-1].data()["reason"] == reason
 

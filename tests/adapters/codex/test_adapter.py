@@ -30,8 +30,10 @@ def test_it_runs_unattended_in_the_containers_own_sandbox_and_looks_for_no_other
     assert "-c analytics.enabled=false --disable plugins --disable apps --disable remote_plugin" in words
 
 
-@pytest.mark.parametrize("bad", ["", "-x", "--last", "a thread by name", THREAD + "\n", THREAD[:-1],
-                                 THREAD.replace("-", ""), f"urn:uuid:{THREAD}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad",
+    ["", "-x", "--last", "a thread by name", THREAD + "\n", THREAD[:-1], THREAD.replace("-", ""), f"urn:uuid:{THREAD}"],
+)
 def test_a_word_for_which_the_cli_would_silently_begin_a_new_thread_is_refused(bad: str) -> None:
     with pytest.raises(InvalidRequestError):
         argv(bad)
@@ -43,9 +45,13 @@ def test_the_gateway_is_a_provider_of_our_own_with_few_and_visible_retries() -> 
     config = tomllib.loads("\n".join(words[1::2]))
     assert config["model_provider"] == "podmentor"
     assert config["model_providers"]["podmentor"] == {
-        "name": "podmentor", "base_url": "http://127.0.0.1:8080/v1", "env_key": "OPENAI_API_KEY",
-        "wire_api": "responses", "request_max_retries": 0, "stream_max_retries": 4,
-    }  # fmt: skip
+        "name": "podmentor",
+        "base_url": "http://127.0.0.1:8080/v1",
+        "env_key": "OPENAI_API_KEY",
+        "wire_api": "responses",
+        "request_max_retries": 0,
+        "stream_max_retries": 4,
+    }
 
 
 def test_c7_the_key_has_both_names() -> None:
@@ -90,13 +96,16 @@ def test_c7_name_binary_and_abilities() -> None:
     assert adapter.gateway.path_prefixes == ("/v1/responses", "/v1/models")
 
 
-@pytest.mark.parametrize(("exit_code", "stderr", "installed", "authenticated", "error"), [
-    (0, "Logged in using ChatGPT", True, True, None),
-    (1, "Not logged in", True, False, "not logged in"),
-    (1, "Logged in using ChatGPT\nauth.json holds no login", True, False, "holds no login"),
-    (127, "sh: codex: not found", False, False, "cannot be run"),
-    (1, "", True, False, "no output"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("exit_code", "stderr", "installed", "authenticated", "error"),
+    [
+        (0, "Logged in using ChatGPT", True, True, None),
+        (1, "Not logged in", True, False, "not logged in"),
+        (1, "Logged in using ChatGPT\nauth.json holds no login", True, False, "holds no login"),
+        (127, "sh: codex: not found", False, False, "cannot be run"),
+        (1, "", True, False, "no output"),
+    ],
+)
 def test_the_probe_is_read(
     exit_code: int, stderr: str, installed: bool, authenticated: bool, error: str | None
 ) -> None:
@@ -106,14 +115,17 @@ def test_the_probe_is_read(
     assert (error or "") in (status.error or "")
 
 
-@pytest.mark.parametrize(("login", "cli_says", "exit_code"), [
-    ({"OPENAI_API_KEY": "k"}, 0, 0),
-    ({"tokens": {"access_token": "t"}}, 0, 0),
-    ({}, 0, 1),
-    ({"OPENAI_API_KEY": "", "tokens": {}}, 0, 1),
-    (None, 0, 1),
-    (None, 1, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("login", "cli_says", "exit_code"),
+    [
+        ({"OPENAI_API_KEY": "k"}, 0, 0),
+        ({"tokens": {"access_token": "t"}}, 0, 0),
+        ({}, 0, 1),
+        ({"OPENAI_API_KEY": "", "tokens": {}}, 0, 1),
+        (None, 0, 1),
+        (None, 1, 1),
+    ],
+)
 def test_the_probe_looks_into_the_login_that_the_cli_takes_for_one(
     tmp_path: Path, login: dict[str, object] | None, cli_says: int, exit_code: int
 ) -> None:

@@ -8,8 +8,10 @@ from orchestrator.testing.conformance import Recording, play
 from orchestrator.testing.kit import in_tables, one_terminal
 from tests.adapters.mutations import mutated, seeds
 
-SEEDS = seeds("codex", {
-    "demo", "mcp", "cut-retried", "401-retried", "write-edit", "model-unknown-tool", "documented", "documented-error"})  # fmt: skip
+SEEDS = seeds(
+    "codex",
+    {"demo", "mcp", "cut-retried", "401-retried", "write-edit", "model-unknown-tool", "documented", "documented-error"},
+)
 WORDS = ["error", "item.completed", "turn.failed", "agent_message", "command_execution", "file_change", "todo_list"]
 
 

@@ -12,9 +12,16 @@ def both(kind: str, **members: Any) -> tuple[Call, Outcome]:
     return call(members), outcome(members)
 
 
-@pytest.mark.parametrize(("exit_code", "status", "is_error"), [
-    (0, "completed", False), (3, "failed", True), (3, None, True), (None, "completed", False), (None, "declined", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("exit_code", "status", "is_error"),
+    [
+        (0, "completed", False),
+        (3, "failed", True),
+        (3, None, True),
+        (None, "completed", False),
+        (None, "declined", True),
+    ],
+)
 def test_c7_a_command_fails_by_its_exit_code(exit_code: int | None, status: str | None, is_error: bool) -> None:
     found = both("command_execution", command="ls", aggregated_output="o", exit_code=exit_code, status=status)
     assert found == (Call("Bash", {"command": "ls"}), Outcome("o", is_error))
@@ -32,14 +39,20 @@ def test_a_change_of_files_is_an_edit(status: str, is_error: bool) -> None:
     assert outcome == Outcome("add /w/a\nupdate /w/b", is_error)
 
 
-@pytest.mark.parametrize(("members", "outcome"), [
-    ({"result": {"content": [{"type": "text", "text": "a"}, IMAGE]}}, Outcome("a\n[image image/png, 3 bytes]", False)),
-    ({"result": {"content": [{"odd": 1}]}}, Outcome('{"odd": 1}', False)),
-    ({"result": None, "error": {"message": "no"}}, Outcome("no", True)),
-    ({"result": None, "error": "no"}, Outcome("no", True)),
-    ({"result": None, "status": "failed"}, Outcome("", True)),
-    ({"result": "text"}, Outcome("text", False)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("members", "outcome"),
+    [
+        (
+            {"result": {"content": [{"type": "text", "text": "a"}, IMAGE]}},
+            Outcome("a\n[image image/png, 3 bytes]", False),
+        ),
+        ({"result": {"content": [{"odd": 1}]}}, Outcome('{"odd": 1}', False)),
+        ({"result": None, "error": {"message": "no"}}, Outcome("no", True)),
+        ({"result": None, "error": "no"}, Outcome("no", True)),
+        ({"result": None, "status": "failed"}, Outcome("", True)),
+        ({"result": "text"}, Outcome("text", False)),
+    ],
+)
 def test_an_mcp_tool_is_named_with_its_server(members: dict[str, Any], outcome: Outcome) -> None:
     found = both("mcp_tool_call", server="wire", tool="echo", arguments={"x": 1}, **members)
     assert found == (Call("mcp__wire__echo", {"x": 1}), outcome)
@@ -52,8 +65,9 @@ def test_the_arguments_of_an_mcp_tool_need_not_be_an_object(arguments: Any, give
 
 def test_a_search_and_a_helper_are_calls_as_well() -> None:
     assert both("web_search", query="q", action={"type": "search"}) == (
-        Call("WebSearch", {"query": "q"}), Outcome('{"type": "search"}', is_error=False),
-    )  # fmt: skip
+        Call("WebSearch", {"query": "q"}),
+        Outcome('{"type": "search"}', is_error=False),
+    )
     call, outcome = both("collab_tool_call", tool="spawn_agent", prompt="p", status="failed", agents_states={})
     assert (call, outcome.is_error) == (Call("spawn_agent", {"prompt": "p"}), True)
 

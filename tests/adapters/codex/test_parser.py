@@ -86,8 +86,13 @@ ZERO = Tokens(input=0, output=0)
 
 def test_tokens_are_those_of_the_run_where_the_cli_counts_the_thread() -> None:
     before = Tokens(input=1200, output=45, cache_read=300, cache_write=0, reasoning=7)
-    end = done(input_tokens=3600, output_tokens=135, cached_input_tokens=900, cache_write_input_tokens=0,
-               reasoning_output_tokens=21)  # fmt: skip
+    end = done(
+        input_tokens=3600,
+        output_tokens=135,
+        cached_input_tokens=900,
+        cache_write_input_tokens=0,
+        reasoning_output_tokens=21,
+    )
     last = run(STARTED, said("Yes."), end, resumed=Resumed(session_id=THREAD, tokens=before))[-1]
     assert isinstance(last, Completed)
     assert last.tokens == Tokens(input=2400, output=90, cache_read=600, cache_write=0, reasoning=14)
@@ -120,8 +125,13 @@ def test_a_warning_before_the_turn_is_a_notice() -> None:
 def test_an_error_after_which_it_goes_on_was_a_notice() -> None:
     events = run(STARTED, error("odd"), error("odder"), said("Hi."), retry(1), done())
     assert [event.kind for event in events] == [
-        "session_started", "status", "status", "message_delta", "status", "completed",
-    ]  # fmt: skip
+        "session_started",
+        "status",
+        "status",
+        "message_delta",
+        "status",
+        "completed",
+    ]
     assert notices(events) == ["odd", "odder"]
 
 
@@ -135,8 +145,10 @@ def test_an_error_and_the_failed_turn_are_one_end() -> None:
     assert last.details["last_retry"]["attempt"] == 1
 
 
-@pytest.mark.parametrize("end", [{"type": "turn.failed"}, {"type": "turn.failed", "error": None},
-                                 {"type": "turn.failed", "error": "so it is"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "end",
+    [{"type": "turn.failed"}, {"type": "turn.failed", "error": None}, {"type": "turn.failed", "error": "so it is"}],
+)
 def test_a_turn_may_fail_without_words(end: dict[str, Any]) -> None:
     assert [event.kind for event in run(STARTED, end)] == ["session_started", "error"]
 
@@ -145,9 +157,18 @@ def test_a_turn_may_fail_without_words(end: dict[str, Any]) -> None:
 
 
 def test_what_a_new_attempt_repeats_is_not_told_again() -> None:
-    events = run(STARTED, item("reasoning", text="hm"), said("This ans", "item_1"), retry(1),
-                 item("reasoning", "item_2", text="hm"), said("This answer is wh", "item_3"), retry(2),
-                 item("reasoning", "item_4", text="hm"), said("This answer is whole.", "item_5"), done())  # fmt: skip
+    events = run(
+        STARTED,
+        item("reasoning", text="hm"),
+        said("This ans", "item_1"),
+        retry(1),
+        item("reasoning", "item_2", text="hm"),
+        said("This answer is wh", "item_3"),
+        retry(2),
+        item("reasoning", "item_4", text="hm"),
+        said("This answer is whole.", "item_5"),
+        done(),
+    )
     assert [event.text for event in of(Thinking, events)] == ["hm"]
     assert of(MessageDelta, events) == [
         MessageDelta(text="This ans", message_id="item_1"),
@@ -164,14 +185,25 @@ def test_what_a_new_attempt_says_otherwise_is_a_message_of_its_own() -> None:
 
 
 def test_what_was_said_before_a_tool_does_not_come_again() -> None:
-    events = run(STARTED, said("I look."), item("command_execution", "item_1", command="ls", aggregated_output="",
-                 exit_code=0), retry(1), said("I look.", "item_2"), done())  # fmt: skip
+    events = run(
+        STARTED,
+        said("I look."),
+        item("command_execution", "item_1", command="ls", aggregated_output="", exit_code=0),
+        retry(1),
+        said("I look.", "item_2"),
+        done(),
+    )
     assert [event.message_id for event in of(MessageDelta, events)] == ["item_0", "item_2"]
 
 
 def test_a_message_that_grows_is_told_in_pieces() -> None:
-    events = run(STARTED, item("agent_message", stage="started", text=""), item("agent_message", stage="updated",
-                 text="Hel"), said("Hello."), done())  # fmt: skip
+    events = run(
+        STARTED,
+        item("agent_message", stage="started", text=""),
+        item("agent_message", stage="updated", text="Hel"),
+        said("Hello."),
+        done(),
+    )
     assert of(MessageDelta, events) == [
         MessageDelta(text="Hel", message_id="item_0"),
         MessageDelta(text="lo.", message_id="item_0"),
@@ -182,8 +214,9 @@ def test_a_message_that_grows_is_told_in_pieces() -> None:
 
 
 def test_c7_a_command_is_a_call_and_its_result() -> None:
-    begun = item("command_execution", stage="started", command="x", aggregated_output="", exit_code=None,
-                 status="in_progress")  # fmt: skip
+    begun = item(
+        "command_execution", stage="started", command="x", aggregated_output="", exit_code=None, status="in_progress"
+    )
     ended = item("command_execution", command="x", aggregated_output="out\n", exit_code=3, status="failed")
     assert run(STARTED, begun, ended, ended, done())[1:-1] == [
         ToolUse(tool_call_id="item_0", name="Bash", input={"command": "x"}),
@@ -200,20 +233,24 @@ def test_a_plan_is_told_each_time_it_changes() -> None:
         STARTED, plan("started", first=False), plan("updated", first=True), plan("completed", first=True), done()
     )
     assert [(event.tool_call_id, event.content) for event in of(ToolResult, events)] == [
-        ("item_0", "[ ] a\n[ ] b"), ("item_0.1", "[x] a\n[ ] b"),
-    ]  # fmt: skip
+        ("item_0", "[ ] a\n[ ] b"),
+        ("item_0.1", "[x] a\n[ ] b"),
+    ]
     assert [event.name for event in of(ToolUse, events)] == ["TodoList", "TodoList"]
 
 
-@pytest.mark.parametrize("line", [
-    {"type": "item.completed", "item": {"id": "item_0", "type": "no_such_item"}},
-    {"type": "item.completed", "item": {"id": "item_0", "type": "agent_message"}},
-    {"type": "item.completed", "item": {"id": 7, "type": "agent_message", "text": "x"}},
-    {"type": "item.completed", "item": {"id": "i", "type": "command_execution", "command": ["ls"], "exit_code": 0}},
-    {"type": "item.exploded", "item": {}},
-    {"type": "thread.started"},
-    {"no": "type"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "item.completed", "item": {"id": "item_0", "type": "no_such_item"}},
+        {"type": "item.completed", "item": {"id": "item_0", "type": "agent_message"}},
+        {"type": "item.completed", "item": {"id": 7, "type": "agent_message", "text": "x"}},
+        {"type": "item.completed", "item": {"id": "i", "type": "command_execution", "command": ["ls"], "exit_code": 0}},
+        {"type": "item.exploded", "item": {}},
+        {"type": "thread.started"},
+        {"no": "type"},
+    ],
+)
 def test_what_is_not_understood_is_shown(line: dict[str, Any]) -> None:
     events = run(STARTED, line, said("Hi.", "item_9"), done())
     assert [event.phase for event in of(Status, events)] == ["unparsed"]

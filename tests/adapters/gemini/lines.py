@@ -10,8 +10,16 @@ from orchestrator.events import AgentEvent
 from orchestrator.testing.conformance import Recording, play
 
 SESSION = "e5bfc70c-91f8-48c5-ba42-3f004c747901"
-STATS = {"total_tokens": 1252, "input_tokens": 1200, "output_tokens": 45, "cached": 300, "input": 900,
-         "duration_ms": 413, "tool_calls": 0, "models": {}}  # fmt: skip
+STATS = {
+    "total_tokens": 1252,
+    "input_tokens": 1200,
+    "output_tokens": 45,
+    "cached": 300,
+    "input": 900,
+    "duration_ms": 413,
+    "tool_calls": 0,
+    "models": {},
+}
 
 
 def init(**more: Any) -> dict[str, Any]:
@@ -23,8 +31,13 @@ def said(text: str, **more: Any) -> dict[str, Any]:
 
 
 def call(call_id: str = "c1", **more: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "tool_id": call_id, "tool_name": "run_shell_command", "parameters": {"command": "x"},
-            **more}  # fmt: skip
+    return {
+        "type": "tool_use",
+        "tool_id": call_id,
+        "tool_name": "run_shell_command",
+        "parameters": {"command": "x"},
+        **more,
+    }
 
 
 def result(call_id: str = "c1", **more: Any) -> dict[str, Any]:

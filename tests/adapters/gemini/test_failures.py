@@ -17,28 +17,34 @@ def wrapped(code: int, message: str, status: str = "X", **more: Any) -> str:
 INVALID_KEY = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
 
 
-@pytest.mark.parametrize(("text", "code", "reason"), [
-    (wrapped(400, "API key not valid. Please pass a valid API key.", details=INVALID_KEY), 144, "auth_rejected"),
-    (wrapped(400, "API key expired. Please renew the API key."), 144, "auth_rejected"),
-    (wrapped(400, "Request contains an invalid argument.", "INVALID_ARGUMENT"), 144, "cli_failed"),
-    (wrapped(401, "mock", "UNAUTHENTICATED"), 145, "auth_rejected"),
-    (wrapped(403, "Your API key was reported as leaked.", "PERMISSION_DENIED"), 147, "auth_rejected"),
-    (wrapped(429, "Resource has been exhausted", "RESOURCE_EXHAUSTED"), 173, "rate_limited"),
-    (wrapped(429, "Your prepayment credits are depleted.", "RESOURCE_EXHAUSTED"), 173, "credit_exhausted"),
-    (wrapped(500, "An internal error has occurred.", "INTERNAL"), 244, "provider_unavailable"),
-    (wrapped(503, "The model is overloaded.", "UNAVAILABLE"), 247, "provider_unavailable"),
-    ("[API Error: mock RESOURCE_EXHAUSTED]\nPlease wait and try again later. To increase your limits, …", 173,
-     "rate_limited"),
-    ("[API Error: You have exhausted your daily quota on this model.]", None, "rate_limited"),
-    ("[API Error: The model is overloaded. Please try again later.]", 247, "provider_unavailable"),
-    ("[API Error: terminated]", 1, "provider_unavailable"),
-    ("[API Error: exception TypeError: fetch failed sending request]", 1, "provider_unavailable"),
-    ("[API Error: Incomplete JSON segment at the end]", 1, "provider_unavailable"),
-    ("The model response was blocked due to safety settings.", 0, "cli_failed"),
-    ("Reached max session turns for this session.", 53, "cli_failed"),
-    ("status: 401 } An unexpected critical error occurred:[object Object]", 1, "auth_rejected"),
-    ("", None, "cli_failed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "code", "reason"),
+    [
+        (wrapped(400, "API key not valid. Please pass a valid API key.", details=INVALID_KEY), 144, "auth_rejected"),
+        (wrapped(400, "API key expired. Please renew the API key."), 144, "auth_rejected"),
+        (wrapped(400, "Request contains an invalid argument.", "INVALID_ARGUMENT"), 144, "cli_failed"),
+        (wrapped(401, "mock", "UNAUTHENTICATED"), 145, "auth_rejected"),
+        (wrapped(403, "Your API key was reported as leaked.", "PERMISSION_DENIED"), 147, "auth_rejected"),
+        (wrapped(429, "Resource has been exhausted", "RESOURCE_EXHAUSTED"), 173, "rate_limited"),
+        (wrapped(429, "Your prepayment credits are depleted.", "RESOURCE_EXHAUSTED"), 173, "credit_exhausted"),
+        (wrapped(500, "An internal error has occurred.", "INTERNAL"), 244, "provider_unavailable"),
+        (wrapped(503, "The model is overloaded.", "UNAVAILABLE"), 247, "provider_unavailable"),
+        (
+            "[API Error: mock RESOURCE_EXHAUSTED]\nPlease wait and try again later. To increase your limits, …",
+            173,
+            "rate_limited",
+        ),
+        ("[API Error: You have exhausted your daily quota on this model.]", None, "rate_limited"),
+        ("[API Error: The model is overloaded. Please try again later.]", 247, "provider_unavailable"),
+        ("[API Error: terminated]", 1, "provider_unavailable"),
+        ("[API Error: exception TypeError: fetch failed sending request]", 1, "provider_unavailable"),
+        ("[API Error: Incomplete JSON segment at the end]", 1, "provider_unavailable"),
+        ("The model response was blocked due to safety settings.", 0, "cli_failed"),
+        ("Reached max session turns for this session.", 53, "cli_failed"),
+        ("status: 401 } An unexpected critical error occurred:[object Object]", 1, "auth_rejected"),
+        ("", None, "cli_failed"),
+    ],
+)
 def test_reasons(text: str, code: int | None, reason: str) -> None:
     assert reason_of(Failure(text=text, exit_code=code)) == reason
 

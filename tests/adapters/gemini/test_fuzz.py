@@ -11,16 +11,25 @@ from orchestrator.testing.conformance import Recording, load_all, play
 from orchestrator.testing.kit import in_tables, one_terminal
 from tests.adapters.registered import RECORDINGS
 
-SEEDS = [json.loads(line) for recording in load_all(RECORDINGS / "gemini") if recording.name in {
-    "tool", "tools2", "badtool", "badkey", "broken", "429", "mcp", "edit"}
-    for line in recording.lines]  # fmt: skip
+SEEDS = [
+    json.loads(line)
+    for recording in load_all(RECORDINGS / "gemini")
+    if recording.name in {"tool", "tools2", "badtool", "badkey", "broken", "429", "mcp", "edit"}
+    for line in recording.lines
+]
 
 odd = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
-    | st.sampled_from(["assistant", "user", "result", "error", "tool_use", "tool_result", "init", "message", "success"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(
+        ["assistant", "user", "result", "error", "tool_use", "tool_result", "init", "message", "success"]
+    ),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

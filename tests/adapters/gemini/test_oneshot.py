@@ -12,10 +12,12 @@ from orchestrator.contract.types import AgentResult
 from orchestrator.testing.conformance import load_all
 from tests.adapters.registered import RECORDINGS
 
-STATS = {"models": {
-    "a": {"tokens": {"prompt": 1200, "candidates": 45, "total": 1252, "cached": 300, "thoughts": 7, "tool": 0}},
-    "b": {"tokens": {"prompt": 100, "candidates": 5}},
-}}  # fmt: skip
+STATS = {
+    "models": {
+        "a": {"tokens": {"prompt": 1200, "candidates": 45, "total": 1252, "cached": 300, "thoughts": 7, "tool": 0}},
+        "b": {"tokens": {"prompt": 100, "candidates": 5}},
+    }
+}
 
 
 @pytest.fixture(params=[GeminiAdapter, GeminiOneshotAdapter])
@@ -87,15 +89,21 @@ def test_an_error_told_on_the_way_is_no_failure(adapter: GeminiAdapter) -> None:
     assert not adapter.parse_oneshot("Done.", "[ERROR] Error executing tool x: nope\n", 0).is_error
 
 
-@pytest.mark.parametrize(("stderr", "rc", "expected"), [
-    ("", 0, "cli_failed"),
-    ("", 137, "cli_failed"),
-    ("podmentor-filepipe: node: No such file or directory", 127, "cli_not_installed"),
-    ("Please set an Auth method", 41, "auth_required"),
-    ('_ApiError: {"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}\n    at x\n  status: 429', 1,
-     "rate_limited"),
-    ("  status: 500\n}\nAn unexpected critical error occurred:[object Object]", 1, "provider_unavailable"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stderr", "rc", "expected"),
+    [
+        ("", 0, "cli_failed"),
+        ("", 137, "cli_failed"),
+        ("podmentor-filepipe: node: No such file or directory", 127, "cli_not_installed"),
+        ("Please set an Auth method", 41, "auth_required"),
+        (
+            '_ApiError: {"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}\n    at x\n  status: 429',
+            1,
+            "rate_limited",
+        ),
+        ("  status: 500\n}\nAn unexpected critical error occurred:[object Object]", 1, "provider_unavailable"),
+    ],
+)
 def test_without_an_answer_stderr_and_exit_code_tell_why(
     adapter: GeminiAdapter, stderr: str, rc: int, expected: str
 ) -> None:

@@ -75,12 +75,15 @@ def test_an_error_in_the_stream_is_an_error_though_the_exit_code_is_0() -> None:
     assert error.details["tokens"] == {"input": 900, "output": 45, "cache_read": 300, "reasoning": 7}
 
 
-@pytest.mark.parametrize(("message", "stop"), [
-    ("Loop detected, stopping execution", "loop_detected"),
-    ("Maximum session turns exceeded", "max_turns"),
-    ("Agent execution blocked: a hook said so", "stopped"),
-    ("Something else", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("message", "stop"),
+    [
+        ("Loop detected, stopping execution", "loop_detected"),
+        ("Maximum session turns exceeded", "max_turns"),
+        ("Agent execution blocked: a hook said so", "stopped"),
+        ("Something else", None),
+    ],
+)
 def test_a_warning_before_a_success_is_shown_and_is_the_reason_of_the_end(message: str, stop: str | None) -> None:
     line = {"type": "error", "severity": "warning", "message": message}
     events = run(init(), said("So far."), line, end())
@@ -90,14 +93,24 @@ def test_a_warning_before_a_success_is_shown_and_is_the_reason_of_the_end(messag
     assert completed.stop_reason == stop
 
 
-@pytest.mark.parametrize(("more", "content", "is_error"), [
-    ({"output": "out\nerr"}, "out\nerr", False),
-    ({}, "", False),
-    ({"status": "error", "output": "Error: File not found.", "error": {"type": "file_not_found", "message": "m"}},
-     "Error: File not found.", True),
-    ({"status": "error", "error": {"type": "x", "message": "why"}}, "why", True),
-    ({"status": "success", "error": {"type": "x", "message": "Operation cancelled"}}, "Operation cancelled", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "content", "is_error"),
+    [
+        ({"output": "out\nerr"}, "out\nerr", False),
+        ({}, "", False),
+        (
+            {
+                "status": "error",
+                "output": "Error: File not found.",
+                "error": {"type": "file_not_found", "message": "m"},
+            },
+            "Error: File not found.",
+            True,
+        ),
+        ({"status": "error", "error": {"type": "x", "message": "why"}}, "why", True),
+        ({"status": "success", "error": {"type": "x", "message": "Operation cancelled"}}, "Operation cancelled", True),
+    ],
+)
 def test_results_of_tools(more: dict[str, Any], content: str, is_error: bool) -> None:
     events = run(init(), call(), result(**more), end())
     assert ToolResult(tool_call_id="c1", content=content, is_error=is_error) in events
@@ -115,11 +128,18 @@ def test_a_call_is_told_once_and_a_result_without_a_call_is_not_understood() -> 
     assert phases(events) == ["unparsed"]
 
 
-@pytest.mark.parametrize("line", [
-    {"type": "future"}, {"type": "message", "role": "system", "content": "x"}, {"type": "message", "role": "assistant"},
-    {"type": "tool_use", "tool_id": "x", "tool_name": "y", "parameters": "z"}, {"type": "result"},
-    {"type": "init", "session_id": 1}, {"type": "error"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "future"},
+        {"type": "message", "role": "system", "content": "x"},
+        {"type": "message", "role": "assistant"},
+        {"type": "tool_use", "tool_id": "x", "tool_name": "y", "parameters": "z"},
+        {"type": "result"},
+        {"type": "init", "session_id": 1},
+        {"type": "error"},
+    ],
+)
 def test_what_is_not_understood_is_shown(line: dict[str, Any]) -> None:
     assert phases(run(init(), line, said("x"), end())) == ["unparsed"]
 
@@ -137,26 +157,39 @@ def test_a_run_that_ends_with_a_tool_has_the_text_before_it() -> None:
     assert completed.final_text == "I do it."
 
 
-@pytest.mark.parametrize(("code", "reason"), [
-    (144, "cli_failed"), (145, "auth_rejected"), (147, "auth_rejected"), (173, "rate_limited"),
-    (244, "provider_unavailable"), (247, "provider_unavailable"), (17, "provider_unavailable"),
-    (1, "cli_failed"), (137, "cli_failed"), (None, "cli_failed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (144, "cli_failed"),
+        (145, "auth_rejected"),
+        (147, "auth_rejected"),
+        (173, "rate_limited"),
+        (244, "provider_unavailable"),
+        (247, "provider_unavailable"),
+        (17, "provider_unavailable"),
+        (1, "cli_failed"),
+        (137, "cli_failed"),
+        (None, "cli_failed"),
+    ],
+)
 def test_the_exit_code_has_the_status_that_the_words_have_not(code: int | None, reason: str) -> None:
     assert last_error(init(), failed("[API Error: the provider's words]"), code=code).reason == reason
     assert last_error(init(), code=code).reason == reason
 
 
-@pytest.mark.parametrize(("code", "stderr", "reason", "said"), [
-    (41, "Please set an Auth method in your settings", "auth_required", "set an Auth method"),
-    (41, "", "auth_required", "nothing to log in with"),
-    (42, 'Error resuming session: Invalid session identifier "x".', "resume_failed", "Start a new one"),
-    (42, "Exiting due to a confirmation prompt", "cli_failed", "confirmation prompt"),
-    (55, "\x1b[31mGemini CLI is not running in a trusted directory.\x1b[0m", "cli_failed", "does not trust"),
-    (127, "podmentor-filepipe: node: No such file or directory", "cli_not_installed", "Build the image"),
-    (1, "An unexpected critical error occurred:Error: EROFS\n    at main (x.js:1:1)", "cli_failed", "EROFS"),
-    (137, "", "cli_failed", "ended by signal 9"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "stderr", "reason", "said"),
+    [
+        (41, "Please set an Auth method in your settings", "auth_required", "set an Auth method"),
+        (41, "", "auth_required", "nothing to log in with"),
+        (42, 'Error resuming session: Invalid session identifier "x".', "resume_failed", "Start a new one"),
+        (42, "Exiting due to a confirmation prompt", "cli_failed", "confirmation prompt"),
+        (55, "\x1b[31mGemini CLI is not running in a trusted directory.\x1b[0m", "cli_failed", "does not trust"),
+        (127, "podmentor-filepipe: node: No such file or directory", "cli_not_installed", "Build the image"),
+        (1, "An unexpected critical error occurred:Error: EROFS\n    at main (x.js:1:1)", "cli_failed", "EROFS"),
+        (137, "", "cli_failed", "ended by signal 9"),
+    ],
+)
 def test_before_a_session_stderr_and_exit_code_tell_why(code: int, stderr: str, reason: str, said: str) -> None:
     error = last_error(code=code, stderr=stderr)
     assert error.reason == reason

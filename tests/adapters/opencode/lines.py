@@ -22,11 +22,13 @@ def step_start(part_id: str = "s1", message: str = "msg_1", **more: Any) -> dict
     return line("step_start", part=part(part_id, message, type="step-start"), **more)
 
 
-def step_finish(reason: str = "stop", part_id: str = "f1", message: str = "msg_1", *, cost: float = 0,
-                **more: Any) -> dict[str, Any]:  # fmt: skip
+def step_finish(
+    reason: str = "stop", part_id: str = "f1", message: str = "msg_1", *, cost: float = 0, **more: Any
+) -> dict[str, Any]:
     tokens = {"total": 1245, "input": 900, "output": 38, "reasoning": 7, "cache": {"write": 0, "read": 300}}
-    return line("step_finish", part=part(part_id, message, type="step-finish", reason=reason, tokens=tokens, cost=cost),
-                **more)  # fmt: skip
+    return line(
+        "step_finish", part=part(part_id, message, type="step-finish", reason=reason, tokens=tokens, cost=cost), **more
+    )
 
 
 def delta(text: str, part_id: str = "t1", message: str = "msg_1", kind: str = "text", **more: Any) -> dict[str, Any]:
@@ -37,8 +39,9 @@ def text(words: str, part_id: str = "t1", message: str = "msg_1", kind: str = "t
     return line(kind, part=part(part_id, message, type=kind, text=words, time={"start": 1, "end": 2}), **more)
 
 
-def tool(kind: str, part_id: str = "p1", call: str = "call_1", name: str = "bash", *, parent: str | None = None,
-         **state: Any) -> dict[str, Any]:  # fmt: skip
+def tool(
+    kind: str, part_id: str = "p1", call: str = "call_1", name: str = "bash", *, parent: str | None = None, **state: Any
+) -> dict[str, Any]:
     whole = {"status": "completed", "input": {"command": "ls"}, "output": "a\n", "metadata": {"exit": 0}, **state}
     return line(kind, part=part(part_id, type="tool", tool=name, callID=call, state=whole), parent=parent)
 

@@ -49,8 +49,20 @@ def test_a_new_session_has_a_title_and_a_resumed_one_its_id() -> None:
     assert argv(SESSION) == [*STEM, "--session", SESSION]
 
 
-@pytest.mark.parametrize("bad", ["", "-x", "--version", "ses_", "nope", SESSION + "\n", SESSION + "/..", "ses_" + "a" * 65,
-                                 "7b0cf0f5-6c6c-4d55-9f0e-0e9d6a3b8f11"])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "-x",
+        "--version",
+        "ses_",
+        "nope",
+        SESSION + "\n",
+        SESSION + "/..",
+        "ses_" + "a" * 65,
+        "7b0cf0f5-6c6c-4d55-9f0e-0e9d6a3b8f11",
+    ],
+)
 def test_only_a_session_id_of_the_cli_is_passed_on(bad: str) -> None:
     with pytest.raises(InvalidRequestError):
         argv(bad)
@@ -149,15 +161,18 @@ def test_the_recipe_has_what_the_environment_points_at() -> None:
     assert f'providerID === "{provider}"' in plugin
 
 
-@pytest.mark.parametrize(("exit_code", "stdout", "installed", "authenticated"), [
-    (0, "\x1b[0m\n┌  Credentials \x1b[90m~/.local/share/opencode/auth.json\n│\n└  0 credentials\n", True, False),
-    (0, "┌  Credentials\n│\n●  OpenAI \x1b[90moauth\n│\n└  1 credentials\n", True, True),
-    (0, "└  12 credentials\n", True, True),
-    (0, "something else", True, False),
-    (1, "", True, False),
-    (127, "", False, False),
-    (126, "", False, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("exit_code", "stdout", "installed", "authenticated"),
+    [
+        (0, "\x1b[0m\n┌  Credentials \x1b[90m~/.local/share/opencode/auth.json\n│\n└  0 credentials\n", True, False),
+        (0, "┌  Credentials\n│\n●  OpenAI \x1b[90moauth\n│\n└  1 credentials\n", True, True),
+        (0, "└  12 credentials\n", True, True),
+        (0, "something else", True, False),
+        (1, "", True, False),
+        (127, "", False, False),
+        (126, "", False, False),
+    ],
+)
 def test_the_probe_counts_logins(exit_code: int, stdout: str, installed: bool, authenticated: bool) -> None:
     status = OpenCodeAdapter().read_probe(exit_code=exit_code, stdout=stdout, stderr="")
     assert (status.installed, status.authenticated) == (installed, authenticated)

@@ -8,8 +8,9 @@ from orchestrator.testing.conformance import Recording, play
 from orchestrator.testing.kit import in_tables, one_terminal
 from tests.adapters.mutations import mutated, seeds
 
-SEEDS = seeds("opencode", {
-    "delegate", "live-429", "live-cut", "edit", "badedit", "401", "older-tool", "older-error", "thinking"})  # fmt: skip
+SEEDS = seeds(
+    "opencode", {"delegate", "live-429", "live-cut", "edit", "badedit", "401", "older-tool", "older-error", "thinking"}
+)
 WORDS = ["delta", "text", "reasoning", "tool_use", "tool_start", "step_start", "step_finish", "retry", "message"]
 
 

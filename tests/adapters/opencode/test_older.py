@@ -52,6 +52,10 @@ def test_a_second_start_says_nothing() -> None:
 
 
 def test_a_row_without_its_members_is_shown() -> None:
-    for odd in ({"type": "session.start"}, {"type": "tool.call", "id": "x"}, {"type": "message"},
-                {"type": "session.complete", "tokens": 5}):  # fmt: skip
+    for odd in (
+        {"type": "session.start"},
+        {"type": "tool.call", "id": "x"},
+        {"type": "message"},
+        {"type": "session.complete", "tokens": 5},
+    ):
         assert [event.phase for event in run(odd) if isinstance(event, Status)] == ["unparsed"]

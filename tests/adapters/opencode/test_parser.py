@@ -66,8 +66,15 @@ def test_without_the_plugin_whole_texts_are_told_and_the_run_ends_with_its_last_
 
 
 def test_with_the_plugin_each_line_comes_twice_and_is_told_once() -> None:
-    told = [step_start(), delta("Hel"), delta("lo."), text("Hello."), tool("tool_start", status="running"),
-            tool("tool_use"), step_finish("tool-calls")]  # fmt: skip
+    told = [
+        step_start(),
+        delta("Hel"),
+        delta("lo."),
+        text("Hello."),
+        tool("tool_start", status="running"),
+        tool("tool_use"),
+        step_finish("tool-calls"),
+    ]
     again = [step_start(), text("Hello."), tool("tool_use"), step_finish("tool-calls")]
     second = [step_start("s2", "msg_2"), text("Done.", "t2", "msg_2"), step_finish("stop", "f2", "msg_2")]
     events = run(line("session", version="1.18.33", model="m"), *told, *again, *second, *second)
@@ -99,14 +106,17 @@ def test_costs_are_summed_and_unknown_when_there_are_no_prices() -> None:
     assert (dear.cost_usd, free.cost_usd) == (0.75, None)
 
 
-@pytest.mark.parametrize(("state", "name", "content", "is_error"), [
-    ({"metadata": {"exit": 3}}, "bash", "a\n", True),
-    ({"metadata": {"exit": None}}, "bash", "a\n", True),
-    ({"metadata": {}}, "bash", "a\n", False),
-    ({"metadata": None}, "bash", "a\n", False),
-    ({"status": "error", "error": "File not found"}, "bash", "File not found", True),
-    ({"attachments": [{"mime": "image/png", "url": "data:…"}]}, "bash", "a\n\n[image/png]", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("state", "name", "content", "is_error"),
+    [
+        ({"metadata": {"exit": 3}}, "bash", "a\n", True),
+        ({"metadata": {"exit": None}}, "bash", "a\n", True),
+        ({"metadata": {}}, "bash", "a\n", False),
+        ({"metadata": None}, "bash", "a\n", False),
+        ({"status": "error", "error": "File not found"}, "bash", "File not found", True),
+        ({"attachments": [{"mime": "image/png", "url": "data:…"}]}, "bash", "a\n\n[image/png]", False),
+    ],
+)
 def test_what_a_tool_gave_back(state: dict[str, Any], name: str, content: str, is_error: bool) -> None:
     events = run(tool("tool_use", **state))
     assert events[1:3] == [
@@ -131,10 +141,12 @@ def test_providers_that_count_calls_from_zero_do_not_confuse() -> None:
 
 def test_a_sub_agent_speaks_under_its_call_and_does_not_end_the_run() -> None:
     inner = [
-        step_start("s2", "msg_2", parent="p1"), text("Hm.", "r2", "msg_2", "reasoning", parent="p1"),
-        delta("Helper.", "t2", "msg_2", parent="p1"), tool("tool_start", "p2", "call_2", parent="p1"),
+        step_start("s2", "msg_2", parent="p1"),
+        text("Hm.", "r2", "msg_2", "reasoning", parent="p1"),
+        delta("Helper.", "t2", "msg_2", parent="p1"),
+        tool("tool_start", "p2", "call_2", parent="p1"),
         step_finish("stop", "f2", "msg_2", parent="p1"),
-    ]  # fmt: skip
+    ]
     events = run(step_start(), tool("tool_start", name="task"), *inner, tool("tool_use", name="task"), exit_code=0)
     parents = [event.parent_tool_call_id for event in events]
     assert parents == [None, None, "call_1", "call_1", "call_1", None, None]
@@ -170,19 +182,28 @@ def test_a_second_step_of_the_same_message_is_no_retry() -> None:
     assert retries(run(*first, *second)) == []
 
 
-@pytest.mark.parametrize(("lines", "exit_code", "reason"), [
-    ([error("Incorrect API key provided.", statusCode=401)], 1, "auth_rejected"),
-    ([error("Rate limit reached", statusCode=429, attempts=4, retryAfter=9)], 0, "rate_limited"),
-    ([error("The operation was aborted.", "MessageAbortedError"), error("x", statusCode=500)], 1,
-     "provider_unavailable"),
-    ([error("x", statusCode=500), error("The operation was aborted.", "MessageAbortedError")], 1,
-     "provider_unavailable"),
-    ([step_start(), text("Hi"), step_finish("length")], 0, "cli_failed"),
-    ([step_start(), step_finish("tool-calls")], 0, "cli_failed"),
-    ([step_start(), text("Hi"), step_finish("stop")], 143, "cli_failed"),
-    ([step_start(), text("Hi"), step_finish("stop"), step_start("s2", "msg_2")], 0, "cli_failed"),
-    ([step_start(), text("Hi"), step_finish("stop"), error("x", statusCode=500)], 0, "provider_unavailable"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "exit_code", "reason"),
+    [
+        ([error("Incorrect API key provided.", statusCode=401)], 1, "auth_rejected"),
+        ([error("Rate limit reached", statusCode=429, attempts=4, retryAfter=9)], 0, "rate_limited"),
+        (
+            [error("The operation was aborted.", "MessageAbortedError"), error("x", statusCode=500)],
+            1,
+            "provider_unavailable",
+        ),
+        (
+            [error("x", statusCode=500), error("The operation was aborted.", "MessageAbortedError")],
+            1,
+            "provider_unavailable",
+        ),
+        ([step_start(), text("Hi"), step_finish("length")], 0, "cli_failed"),
+        ([step_start(), step_finish("tool-calls")], 0, "cli_failed"),
+        ([step_start(), text("Hi"), step_finish("stop")], 143, "cli_failed"),
+        ([step_start(), text("Hi"), step_finish("stop"), step_start("s2", "msg_2")], 0, "cli_failed"),
+        ([step_start(), text("Hi"), step_finish("stop"), error("x", statusCode=500)], 0, "provider_unavailable"),
+    ],
+)
 def test_how_a_run_fails(lines: list[object], exit_code: int, reason: ErrorReason) -> None:
     found = last_error(run(*lines, exit_code=exit_code))
     assert found.reason == reason
@@ -212,10 +233,17 @@ def test_in_a_session_stderr_decides_nothing() -> None:
     assert last_error(run(step_start(), exit_code=1, stderr="Session not found")).reason == "cli_failed"
 
 
-@pytest.mark.parametrize("odd", [
-    line("surprise"), {"type": "text"}, delta("x", kind="music"), step_start() | {"sessionID": 1}, retry(delay="x"),
-    tool("tool_use", status="completed", output=None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "odd",
+    [
+        line("surprise"),
+        {"type": "text"},
+        delta("x", kind="music"),
+        step_start() | {"sessionID": 1},
+        retry(delay="x"),
+        tool("tool_use", status="completed", output=None),
+    ],
+)
 def test_what_is_not_understood_is_shown(odd: dict[str, object]) -> None:
     phases = [event.phase for event in run(odd) if isinstance(event, Status)]
     assert phases == ["unparsed"]

@@ -52,13 +52,16 @@ def test_close_reads_the_last_line_and_ends_the_run() -> None:
     assert [e.kind for e in events] == ["message_delta", "error"]
 
 
-@pytest.mark.parametrize(("text", "value"), [
-    (r'{"a": "x\ud83dy"}', {"a": "x\ufffdy"}),
-    (r'["\ude00", {"\uD83D": 1}]', ["\ufffd", {"\ufffd": 1}]),
-    (r'"\ud83d\ude00"', "\U0001f600"),
-    (r'"\\ud83d"', "\\ud83d"),
-    ('[1, 1.5, -2e3, null, true]', [1, 1.5, -2000.0, None, True]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'{"a": "x\ud83dy"}', {"a": "x\ufffdy"}),
+        (r'["\ude00", {"\uD83D": 1}]', ["\ufffd", {"\ufffd": 1}]),
+        (r'"\ud83d\ude00"', "\U0001f600"),
+        (r'"\\ud83d"', "\\ud83d"),
+        ("[1, 1.5, -2e3, null, true]", [1, 1.5, -2000.0, None, True]),
+    ],
+)
 def test_what_is_decoded_can_be_written_in_utf8(text: str, value: object) -> None:
     assert decode(text) == value
     json.dumps(decode(text), ensure_ascii=False, allow_nan=False).encode()

@@ -46,17 +46,31 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             runs, accounts, audit = FakeRunService(), FakeAccounts(), FakeAudit()
             store = await stack.enter_async_context(opened_vault(paths)) if vault else None
             app = create_app(
-                runs=runs, accounts=accounts, tokens=tokens, config=config, instance="i-1", version="1.2.3",
+                runs=runs,
+                accounts=accounts,
+                tokens=tokens,
+                config=config,
+                instance="i-1",
+                version="1.2.3",
                 credentials=CredentialChain([ByoKey(store), TechnicalUser()], config),
-                own_keys=OwnKeys(store, audit, BACKENDS), metrics=PrometheusMetrics(), **settings,
-            )  # fmt: skip
+                own_keys=OwnKeys(store, audit, BACKENDS),
+                metrics=PrometheusMetrics(),
+                **settings,
+            )
             servers = await start_servers(app, host="127.0.0.1", port=0, unix_socket=paths.api_socket)
             stack.push_async_callback(servers.aclose)
             session = await stack.enter_async_context(aiohttp.ClientSession())
             api = Api(
-                runs=runs, accounts=accounts, tokens=tokens, config=config, servers=servers, session=session,
-                directory=tmp_path, vault=store, audit=audit,
-            )  # fmt: skip
+                runs=runs,
+                accounts=accounts,
+                tokens=tokens,
+                config=config,
+                servers=servers,
+                session=session,
+                directory=tmp_path,
+                vault=store,
+                audit=audit,
+            )
             api.token["local"] = local
             for name, role in (
                 ("alice", "user"),

@@ -33,10 +33,13 @@ async def test_all_its_members_arrive(api: Api) -> None:
     assert (await api.post(URL, body)).json["applied"] is False
     assert api.runs.applies == [
         ApplyRequest(
-            selection=ChangeSelection(paths=("src", "\udcff"), ignored=True), on_conflict="merge", dry_run=True,
-            branch="b", message="m",
+            selection=ChangeSelection(paths=("src", "\udcff"), ignored=True),
+            on_conflict="merge",
+            dry_run=True,
+            branch="b",
+            message="m",
         )
-    ]  # fmt: skip
+    ]
 
 
 async def test_conflicts_are_an_error_with_the_files(api: Api) -> None:
@@ -50,10 +53,17 @@ async def test_conflicts_are_an_error_with_the_files(api: Api) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"on_conflict": "maybe"}, {"paths": "a"}, {"paths": [""]}, {"paths": [1]}, {"dry_run": 1}, {"branch": ""}, {"x": 1},
-        {"message": "\ud800", "paths": ["a"]}, {"branch": "\ud800"},
+        {"on_conflict": "maybe"},
+        {"paths": "a"},
+        {"paths": [""]},
+        {"paths": [1]},
+        {"dry_run": 1},
+        {"branch": ""},
+        {"x": 1},
+        {"message": "\ud800", "paths": ["a"]},
+        {"branch": "\ud800"},
     ],
-)  # fmt: skip
+)
 async def test_wrong_bodies_are_refused(api: Api, body: dict[str, object]) -> None:
     api.runs.add_run()
     assert (await api.post(URL, body)).status == 400

@@ -68,10 +68,19 @@ async def test_a_service_must_name_a_plain_user(api: Api, name: str) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        None, "", "Bearer", "Bearer ", "Basic YTpi", "Bearer x", "Bearer pmt_000000000000_" + "A" * 43,
-        "Bearer pml_" + "A" * 43, "Bearer " + "x" * 600, "Bearer pmt_\u00e4", "Bearer pml_\u00e4",
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic YTpi",
+        "Bearer x",
+        "Bearer pmt_000000000000_" + "A" * 43,
+        "Bearer pml_" + "A" * 43,
+        "Bearer " + "x" * 600,
+        "Bearer pmt_\u00e4",
+        "Bearer pml_\u00e4",
     ],
-)  # fmt: skip
+)
 async def test_without_a_good_token_every_private_route_is_401(api: Api, header: str | None) -> None:
     extra = {} if header is None else {"Authorization": header}
     for path, operations in SPEC["paths"].items():

@@ -136,9 +136,11 @@ async def test_c18_without_a_vault_503_and_the_technical_user_works(start: Start
     api = await start(vault=False)
     for base in BASES:
         for answer in (
-            await api.get(base), await api.get(f"{base}/codex"), await api.call("DELETE", f"{base}/codex"),
+            await api.get(base),
+            await api.get(f"{base}/codex"),
+            await api.call("DELETE", f"{base}/codex"),
             await api.call("PUT", f"{base}/codex", body={"api_key": SECRET}),
-        ):  # fmt: skip
+        ):
             assert (answer.status, answer.json["code"]) == (503, "vault_unavailable")
             assert SECRET.encode() not in answer.body
     explained = (await api.get("/v1/auth/explain?backend=claude-code")).json
@@ -181,10 +183,17 @@ async def test_a_broken_key_is_told_and_can_be_replaced(api: Api) -> None:
 async def test_the_command_does_the_same_over_the_network(api: Api) -> None:
     async def podmentor(who: str, *args: str, stdin: str = "", code: int = 0) -> Any:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "orchestrator", "--url", api.url, *args, stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "--url",
+            api.url,
+            *args,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "PODMENTOR_TOKEN": api.token[who], "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
         out, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
         assert process.returncode == code, (out, errors)
         return json.loads(out) if "--json" in args else None

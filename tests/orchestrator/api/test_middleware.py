@@ -19,9 +19,13 @@ async def test_an_error_of_ours_is_a_problem(api: Api) -> None:
     answer = await api.get("/v1/runs/none", headers={"X-Request-Id": "trace-1"})
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert answer.json == {
-        "type": "urn:podmentor:problem:not_found", "title": "Not found", "status": 404,
-        "detail": "there is no such run", "code": "not_found", "request_id": "trace-1",
-    }  # fmt: skip
+        "type": "urn:podmentor:problem:not_found",
+        "title": "Not found",
+        "status": 404,
+        "detail": "there is no such run",
+        "code": "not_found",
+        "request_id": "trace-1",
+    }
 
 
 async def test_a_bug_tells_nothing_but_the_id_under_which_it_is_logged(
@@ -72,13 +76,26 @@ async def test_other_origins_get_no_leave(api: Api) -> None:
 @pytest.mark.parametrize(
     ("header", "allowed"),
     [
-        ("localhost", True), ("LOCALHOST:8765", True), ("localhost.:1", True), ("127.0.0.1:9", True),
-        ("[::1]", True), ("[::1]:80", True), ("box.lan:80", True),
-        ("", False), ("evil.example", False), ("localhost.evil.example", False), ("127.0.0.1.evil.example", False),
-        ("localhost:80:80", False), ("localhost:x", False), ("192.168.0.1", False), ("[::2]", False),
-        ("user@localhost", False), ("localhost/", False), ("localhost\n", False),
+        ("localhost", True),
+        ("LOCALHOST:8765", True),
+        ("localhost.:1", True),
+        ("127.0.0.1:9", True),
+        ("[::1]", True),
+        ("[::1]:80", True),
+        ("box.lan:80", True),
+        ("", False),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost:80:80", False),
+        ("localhost:x", False),
+        ("192.168.0.1", False),
+        ("[::2]", False),
+        ("user@localhost", False),
+        ("localhost/", False),
+        ("localhost\n", False),
     ],
-)  # fmt: skip
+)
 def test_which_hosts_are_ours(header: str, allowed: bool) -> None:
     assert host_allowed(header, NAMES, any_address=False) is allowed
 

@@ -26,19 +26,31 @@ async def test_a_run_is_accepted_at_once_and_says_where_it_is(api: Api) -> None:
     assert answer.json["subagent_id"] == "sub-1"
     assert answer.json["limits"]["memory_max_bytes"] == 2 * 1024**3
     assert answer.json["links"] == {
-        "self": "/v1/runs/run-1", "events": "/v1/runs/run-1/events", "cancel": "/v1/runs/run-1/cancel",
-    }  # fmt: skip
+        "self": "/v1/runs/run-1",
+        "events": "/v1/runs/run-1/events",
+        "cancel": "/v1/runs/run-1/cancel",
+    }
     assert (await api.get("/v1/runs/run-1")).json == answer.json
 
 
 async def test_every_member_of_the_body_reaches_the_service(api: Api) -> None:
     first = (await api.post("/v1/runs", RUN)).json
     body = {
-        **RUN, "subagent_id": first["subagent_id"], "repo": "site", "tier": 1, "workspace": "readonly",
-        "limits": {"wall_clock_seconds": 20, "cpus": 0.5, "pids_max": 64, "memory_max_bytes": 1024**2,
-                   "idle_seconds": 5.5, "output_max_bytes": 4096},
+        **RUN,
+        "subagent_id": first["subagent_id"],
+        "repo": "site",
+        "tier": 1,
+        "workspace": "readonly",
+        "limits": {
+            "wall_clock_seconds": 20,
+            "cpus": 0.5,
+            "pids_max": 64,
+            "memory_max_bytes": 1024**2,
+            "idle_seconds": 5.5,
+            "output_max_bytes": 4096,
+        },
         "metadata": {"ticket": [1, {"a": None}]},
-    }  # fmt: skip
+    }
     assert (await api.post("/v1/runs", body, headers={"Idempotency-Key": "k 1"})).status == 202
     request = api.runs.requests[-1]
     assert (request.backend, request.query, request.user_id) == ("claude-code", "fix the test", "alice")
@@ -81,9 +93,13 @@ async def test_wait_answers_with_the_envelope(api: Api) -> None:
     assert answer.json["envelope"] == prefix + "line 1\nline 2  "
     assert answer.json["run"]["state"] == "finished"
     assert answer.json["result"] == {
-        "final_text": "line 1\nline 2  ", "is_error": False, "error": None, "cost_usd": 0.01, "turns": 2,
+        "final_text": "line 1\nline 2  ",
+        "is_error": False,
+        "error": None,
+        "cost_usd": 0.01,
+        "turns": 2,
         "tokens": {"input": 10, "output": 5, "cache_read": 3},
-    }  # fmt: skip
+    }
 
 
 async def test_wait_comes_back_when_the_run_ends(api: Api) -> None:
@@ -284,8 +300,9 @@ async def test_a_host_is_allowed_for_the_rest_of_a_run(api: Api) -> None:
     assert (answer.status, answer.json["egress"]) == (200, ["a.example", "pypi.org"])
     await api.post("/v1/runs/run-1/egress", {"host": "10.0.0.1", "port": 8080}, who="root")
     assert api.runs.allowed == [
-        ("run-1", "pypi.org", None, False, "user:alice"), ("run-1", "10.0.0.1", 8080, True, "admin:root"),
-    ]  # fmt: skip
+        ("run-1", "pypi.org", None, False, "user:alice"),
+        ("run-1", "10.0.0.1", 8080, True, "admin:root"),
+    ]
     api.runs.add_run()
     assert (await api.post("/v1/runs/run-2/egress", {"host": "pypi.org"})).status == 409
     assert (await api.post("/v1/runs/run-1/egress", {"host": "pypi.org"}, who="bob")).status == 404

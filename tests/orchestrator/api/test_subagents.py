@@ -27,9 +27,11 @@ async def test_the_session_map_has_the_documented_shape(api: Api) -> None:
     for name in ("sub-1", "sub-3"):
         api.runs.subagents[name] = replace(api.runs.subagents[name], backend_session_id=f"session of {name}")
     entry = {
-        "backend": "claude-code", "backend_session_id": "session of sub-1",
-        "created_at": "2026-01-02T03:04:05.678Z", "last_used_at": "2026-01-02T03:04:05.678Z",
-    }  # fmt: skip
+        "backend": "claude-code",
+        "backend_session_id": "session of sub-1",
+        "created_at": "2026-01-02T03:04:05.678Z",
+        "last_used_at": "2026-01-02T03:04:05.678Z",
+    }
     assert (await api.get("/v1/session-map")).json == {"external_agent": {"session_map": {"sub-1": entry}}}
 
 
@@ -39,9 +41,18 @@ async def test_changes_and_patch(api: Api) -> None:
     api.runs.changes_of["sub-1"] = [change]
     api.runs.patch_of["sub-1"] = b"--- a/x\n+++ b/x\n\xff\n"
     view = {
-        "path": "a/\udcffb", "change": "modified", "size": 3, "binary": False, "insertions": 1, "deletions": 2,
-        "old_path": None, "old_size": None, "mode": None, "old_mode": None, "ignored": False,
-    }  # fmt: skip
+        "path": "a/\udcffb",
+        "change": "modified",
+        "size": 3,
+        "binary": False,
+        "insertions": 1,
+        "deletions": 2,
+        "old_path": None,
+        "old_size": None,
+        "mode": None,
+        "old_mode": None,
+        "ignored": False,
+    }
     assert (await api.get("/v1/subagents/sub-1/changes")).json == {"changes": [view], "ignored": []}
     api.runs.changes_of["sub-1"] = [replace(change, ignored=True)]
     listed = (await api.get("/v1/subagents/sub-1/changes")).json
@@ -56,8 +67,9 @@ async def test_paths_choose_among_the_changes(api: Api) -> None:
     await api.get('/v1/subagents/sub-1/changes?path=src&paths=["a","b/%5Cudcff"]')
     await api.get("/v1/subagents/sub-1/changes.patch?path=src&ignored=1")
     assert api.runs.selections == [
-        ChangeSelection(paths=("a", "b/\udcff", "src")), ChangeSelection(paths=("src",), ignored=True),
-    ]  # fmt: skip
+        ChangeSelection(paths=("a", "b/\udcff", "src")),
+        ChangeSelection(paths=("src",), ignored=True),
+    ]
     for bad in ("paths=src", "paths={}", "paths=[1]", 'paths=[""]', "path="):
         assert (await api.get(f"/v1/subagents/sub-1/changes?{bad}")).status == 400
 
@@ -66,8 +78,14 @@ async def test_the_agents_commits(api: Api) -> None:
     api.runs.add_run()
     assert (await api.get("/v1/subagents/sub-1/commits")).json == {"commits": []}
     assert (await api.get("/v1/subagents/sub-1/commits.bundle")).status == 404
-    commit = CommitInfo(commit="1" * 40, parents=("2" * 40,), author="A <a@b>", authored_at="2026-01-02T03:04:05+00:00",
-                        subject="Fix", refs=("HEAD",))  # fmt: skip
+    commit = CommitInfo(
+        commit="1" * 40,
+        parents=("2" * 40,),
+        author="A <a@b>",
+        authored_at="2026-01-02T03:04:05+00:00",
+        subject="Fix",
+        refs=("HEAD",),
+    )
     api.runs.commits_of["sub-1"] = [commit]
     (view,) = (await api.get("/v1/subagents/sub-1/commits")).json["commits"]
     assert (view["subject"], view["parents"]) == ("Fix", ["2" * 40])
@@ -79,9 +97,11 @@ async def test_old_things_are_removed_for_admins_alone(api: Api) -> None:
     body = {"older_than_days": 1.5, "unapplied": True, "dry_run": True}
     answer = await api.post("/v1/gc", body, who="root")
     assert answer.json == {
-        "removed": [{"kind": "conversation", "id": "sub-1", "bytes": 5, "reason": None}], "kept": [], "bytes": 5,
+        "removed": [{"kind": "conversation", "id": "sub-1", "bytes": 5, "reason": None}],
+        "kept": [],
+        "bytes": 5,
         "dry_run": True,
-    }  # fmt: skip
+    }
     assert api.runs.gcs == [GcRequest(older_than_days=1.5, unapplied=True, dry_run=True)]
     assert (await api.post("/v1/gc", {})).status == 403
     assert (await api.post("/v1/gc", {"older_than_days": -1}, who="root")).status == 400

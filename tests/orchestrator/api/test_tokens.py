@@ -132,8 +132,11 @@ async def test_the_last_use_is_noted_to_the_minute(store: TokenStore, clock: Clo
         await store.authenticate(new.text)
         seen.append((await store.list_tokens())[0].last_used_at)
     assert seen == [
-        "2026-01-01T00:00:10Z", "2026-01-01T00:00:10Z", "2026-01-01T00:01:10Z", "2026-01-01T00:02:50Z",
-    ]  # fmt: skip
+        "2026-01-01T00:00:10Z",
+        "2026-01-01T00:00:10Z",
+        "2026-01-01T00:01:10Z",
+        "2026-01-01T00:02:50Z",
+    ]
 
 
 async def test_a_database_that_another_writes_to_locks_nobody_out(store: TokenStore, database: Path) -> None:

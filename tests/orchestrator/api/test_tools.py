@@ -32,8 +32,9 @@ async def test_every_backend_is_a_tool_with_the_locked_schema(api: Api) -> None:
         schema = tool["input_schema"]
         OAS31Validator.check_schema(schema)
         assert {name: member["type"] for name, member in schema["properties"].items()} == {
-            "query": "string", "subagent_id": "string",
-        }  # fmt: skip
+            "query": "string",
+            "subagent_id": "string",
+        }
         assert (schema["required"], schema["additionalProperties"]) == (["query"], False)
     assert set(INPUT_SCHEMA["properties"]) == set(ToolArgs.model_fields)
     assert OAS31Validator(INPUT_SCHEMA).is_valid({"query": "x", "subagent_id": "y"})
@@ -49,10 +50,19 @@ async def test_a_tool_call_answers_with_envelope_and_metadata(api: Api) -> None:
     assert answer["content"] == f"[Subagent ID: sub-1 - Use this ID to continue this conversation] {text}"
     assert re.sub(r"\[Subagent ID:.*?\]\s*", "", answer["content"], count=1, flags=re.DOTALL) == text
     assert answer["metadata"] == {
-        "run_id": "run-1", "subagent_id": "sub-1", "backend": "claude-code", "state": "finished",
-        "outcome": "completed", "tokens": {"input": 10, "output": 5, "cache_read": 3}, "cost_usd": 0.01, "turns": 2,
-        "cli_version": None, "error": None, "started_at": None, "finished_at": "2026-01-02T03:04:05.678Z",
-    }  # fmt: skip
+        "run_id": "run-1",
+        "subagent_id": "sub-1",
+        "backend": "claude-code",
+        "state": "finished",
+        "outcome": "completed",
+        "tokens": {"input": 10, "output": 5, "cache_read": 3},
+        "cost_usd": 0.01,
+        "turns": 2,
+        "cli_version": None,
+        "error": None,
+        "started_at": None,
+        "finished_at": "2026-01-02T03:04:05.678Z",
+    }
     request = api.runs.requests[-1]
     assert (request.backend, request.query, request.subagent_id, request.repo) == ("claude-code", "do it", None, None)
 
@@ -88,11 +98,17 @@ async def test_a_run_that_fails_is_an_answer_for_the_model(api: Api) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        {}, {"subagent_id": "x"}, {"query": ""}, {"query": 1}, {"query": "x", "repo": "site"},
-        {"query": "x", "backend": "codex"}, {"query": "x", "tier": 1}, {"query": "x", "subagent_id": 3},
+        {},
+        {"subagent_id": "x"},
+        {"query": ""},
+        {"query": 1},
+        {"query": "x", "repo": "site"},
+        {"query": "x", "backend": "codex"},
+        {"query": "x", "tier": 1},
+        {"query": "x", "subagent_id": 3},
         {"query": "x", "metadata": {}},
     ],
-)  # fmt: skip
+)
 async def test_other_arguments_are_refused(api: Api, args: Any) -> None:
     """C11"""
     answer = await api.post(TOOL, args)

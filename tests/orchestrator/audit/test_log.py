@@ -29,10 +29,21 @@ async def test_one_line_of_json_per_event(tmp_path: Path) -> None:
     await log.record("credential.used", user_id="a\nb\u2028c", link=None)
     assert (tmp_path / "audit.log").read_text().count("\n") == 2
     assert lines(tmp_path / "audit.log") == [
-        {"ts": "2030-01-01T00:00:00.000Z", "event": "key.set", "actor": "user:alice", "user_id": "alice",
-         "backend": "codex"},
-        {"ts": "2030-01-01T00:00:00.000Z", "event": "credential.used", "actor": "service", "user_id": "a\nb\u2028c", "link": None},
-    ]  # fmt: skip
+        {
+            "ts": "2030-01-01T00:00:00.000Z",
+            "event": "key.set",
+            "actor": "user:alice",
+            "user_id": "alice",
+            "backend": "codex",
+        },
+        {
+            "ts": "2030-01-01T00:00:00.000Z",
+            "event": "credential.used",
+            "actor": "service",
+            "user_id": "a\nb\u2028c",
+            "link": None,
+        },
+    ]
 
 
 async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
@@ -66,11 +77,15 @@ async def write_some(path: Path, who: int, count: int) -> None:
 async def test_processes_write_at_once_and_nothing_is_lost_or_torn(tmp_path: Path) -> None:
     writers = [
         await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, str(tmp_path / "audit.log"), str(who),
+            sys.executable,
+            "-m",
+            __name__,
+            str(tmp_path / "audit.log"),
+            str(who),
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         for who in range(3)
-    ]  # fmt: skip
+    ]
     async with asyncio.timeout(60):
         assert [await writer.wait() for writer in writers] == [0, 0, 0]
     found = [(one["who"], one["number"]) for path in tmp_path.glob("audit.log*") for one in lines(path)]

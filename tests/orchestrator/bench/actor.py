@@ -181,6 +181,12 @@ def stage(tmp_path: Path, leftovers: Callable[[], list[str]] = list) -> Stage:
         return leftovers()
 
     return Stage(
-        adapter=BenchAdapter(), runs=actors, provider=Provider(actors), spoken=lambda name: TEXTS.get(name, ""), key=KEY,
-        paths=paths, repo=tmp_path / "repo", leftovers=left,
-    )  # fmt: skip
+        adapter=BenchAdapter(),
+        runs=actors,
+        provider=Provider(actors),
+        spoken=lambda name: TEXTS.get(name, ""),
+        key=KEY,
+        paths=paths,
+        repo=tmp_path / "repo",
+        leftovers=left,
+    )

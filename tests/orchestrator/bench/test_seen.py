@@ -23,9 +23,15 @@ def report(backend: str = "acme", version: str = "1.0.0", **capabilities: bool) 
         CheckResult(number="B02", title="two", outcome="unsupported", detail="why"),
     )
     return BackendReport(
-        backend=backend, image_tag="t", cli_version=version, when="2026-01-02T03:04:05Z", results=results,
-        capabilities=capabilities, declared={"mcp": True, "deltas": True}, timings={"start": 0.9, "first_text": 1.25},
-    )  # fmt: skip
+        backend=backend,
+        image_tag="t",
+        cli_version=version,
+        when="2026-01-02T03:04:05Z",
+        results=results,
+        capabilities=capabilities,
+        declared={"mcp": True, "deltas": True},
+        timings={"start": 0.9, "first_text": 1.25},
+    )
 
 
 def test_the_document_shows_what_is_served() -> None:
@@ -85,8 +91,16 @@ def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
     assert text.startswith("# Title\n\nby hand\n\n")
     assert text.endswith("\nmore by hand\n")
     assert "former" not in text
-    for row in ("| CLI version | 1.0.0 |", "| text in pieces | yes |", "| cost | no |", "| reasoning | ? |", "| MCP servers (declared) | yes |", "| own subscription (declared) | no |",
-                "| first text after | 1.2 s |", "| checks | 1 pass; B02 not supported |"):  # fmt: skip
+    for row in (
+        "| CLI version | 1.0.0 |",
+        "| text in pieces | yes |",
+        "| cost | no |",
+        "| reasoning | ? |",
+        "| MCP servers (declared) | yes |",
+        "| own subscription (declared) | no |",
+        "| first text after | 1.2 s |",
+        "| checks | 1 pass; B02 not supported |",
+    ):
         assert row in text
 
 

@@ -42,10 +42,15 @@ class Command:
 async def podmentor(*args: str, **env: str) -> AsyncIterator[Command]:
     """Start it with the fake service inside; what is still there at the end is killed and reaped."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.fakes.cli_main", *args,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        sys.executable,
+        "-m",
+        "tests.fakes.cli_main",
+        *args,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
-    )  # fmt: skip
+    )
     try:
         yield Command(process)
     finally:

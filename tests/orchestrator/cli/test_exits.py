@@ -9,13 +9,23 @@ from tests.fakes.api_server import make_run
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.InvalidRequestError, 2), (errors.ConfigError, 2), (errors.UnauthorizedError, 4),
-        (errors.ForbiddenError, 4), (errors.AuthRequiredError, 4), (errors.NotFoundError, 5),
-        (errors.UnknownBackendError, 5), (errors.QueueFullError, 3), (errors.SandboxError, 3),
-        (errors.RuntimeUnavailableError, 3), (errors.ImageMissingError, 3), (errors.ShuttingDownError, 3),
-        (ServiceGoneError, 3), (errors.ConflictError, 1), (errors.PodmentorError, 1),
+        (errors.InvalidRequestError, 2),
+        (errors.ConfigError, 2),
+        (errors.UnauthorizedError, 4),
+        (errors.ForbiddenError, 4),
+        (errors.AuthRequiredError, 4),
+        (errors.NotFoundError, 5),
+        (errors.UnknownBackendError, 5),
+        (errors.QueueFullError, 3),
+        (errors.SandboxError, 3),
+        (errors.RuntimeUnavailableError, 3),
+        (errors.ImageMissingError, 3),
+        (errors.ShuttingDownError, 3),
+        (ServiceGoneError, 3),
+        (errors.ConflictError, 1),
+        (errors.PodmentorError, 1),
     ],
-)  # fmt: skip
+)
 def test_errors(error: type[errors.PodmentorError], code: int) -> None:
     assert exit_of_code(error.code) == code
     assert shown(error("x")).exit_code == code
@@ -23,10 +33,20 @@ def test_errors(error: type[errors.PodmentorError], code: int) -> None:
 
 @pytest.mark.parametrize(
     ("reason", "code"),
-    [("timeout", 124), ("idle_timeout", 124), ("start_timeout", 124), ("auth_required", 4), ("auth_rejected", 4),
-     ("image_missing", 3), ("sandbox_failed", 3), ("cli_failed", 1), ("memory_exceeded", 1), ("lost", 1),
-     ("cancelled", 1)],
-)  # fmt: skip
+    [
+        ("timeout", 124),
+        ("idle_timeout", 124),
+        ("start_timeout", 124),
+        ("auth_required", 4),
+        ("auth_rejected", 4),
+        ("image_missing", 3),
+        ("sandbox_failed", 3),
+        ("cli_failed", 1),
+        ("memory_exceeded", 1),
+        ("lost", 1),
+        ("cancelled", 1),
+    ],
+)
 def test_runs(reason: str, code: int) -> None:
     assert exit_of_run(make_run("r", outcome="failed", error={"reason": reason})) == code
 

@@ -15,9 +15,16 @@ FILES = {"README.md": "# x\n", "src/a.sh": "echo\n"}
 async def test_a_repo_with_one_commit(tmp_path: Path) -> None:
     await make_repo(tmp_path / "r", FILES)
     git = await asyncio.create_subprocess_exec(
-        "git", "-c", "safe.directory=*", "-C", str(tmp_path / "r"), "status", "--porcelain", "--branch",
+        "git",
+        "-c",
+        "safe.directory=*",
+        "-C",
+        str(tmp_path / "r"),
+        "status",
+        "--porcelain",
+        "--branch",
         stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    )
     assert (await git.communicate())[0] == b"## main\n"
     assert (tmp_path / "r/src/a.sh").read_text() == "echo\n"
 

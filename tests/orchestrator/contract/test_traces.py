@@ -19,10 +19,19 @@ def test_what_a_caller_sends() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        None, "", "00", GOOD.upper(), "ff" + GOOD[2:], GOOD + "-more", GOOD + "\n", f" {GOOD}",
-        f"00-{'0' * 32}-b7ad6b7169203331-01", f"00-0af7651916cd43dd8448eb211c80319c-{'0' * 16}-01", GOOD[:-1] + "g",
+        None,
+        "",
+        "00",
+        GOOD.upper(),
+        "ff" + GOOD[2:],
+        GOOD + "-more",
+        GOOD + "\n",
+        f" {GOOD}",
+        f"00-{'0' * 32}-b7ad6b7169203331-01",
+        f"00-0af7651916cd43dd8448eb211c80319c-{'0' * 16}-01",
+        GOOD[:-1] + "g",
         "cc" + GOOD[2:] + "-" + "x" * 300,
     ],
-)  # fmt: skip
+)
 def test_what_is_none(text: str | None) -> None:
     assert parse_traceparent(text) is None

@@ -97,9 +97,19 @@ def test_a_key_is_trimmed(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "short", "x" * 4097, "two words in it", "a\nb-c-d-e-f-g", "nul\0-in-the-key", "schlüssel-mit-umlaut", "tab\tin-the-key",
-     "escape\x1b[31m-in-it", "invisible\u200b-in-it"],
-)  # fmt: skip
+    [
+        "",
+        "short",
+        "x" * 4097,
+        "two words in it",
+        "a\nb-c-d-e-f-g",
+        "nul\0-in-the-key",
+        "schlüssel-mit-umlaut",
+        "tab\tin-the-key",
+        "escape\x1b[31m-in-it",
+        "invisible\u200b-in-it",
+    ],
+)
 def test_what_cannot_be_a_key_is_refused_and_not_quoted(text: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         check_key(text)

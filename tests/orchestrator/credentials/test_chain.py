@@ -93,8 +93,10 @@ async def test_a_backend_that_is_not_enabled_is_unknown(backend: str) -> None:
 async def test_explain_lists_every_link_with_its_reason() -> None:
     reports = await chain().explain(user_id="bob", backend="claude-code")
     assert [(r["link"], r["chosen"]) for r in reports] == [
-        ("byo_subscription", False), ("byo_key", True), ("technical_user", False),
-    ]  # fmt: skip
+        ("byo_subscription", False),
+        ("byo_key", True),
+        ("technical_user", False),
+    ]
     assert reports[0]["reason"] == "nothing found; to use it: bring a byo_subscription for claude-code"
     assert reports[2]["reason"] == "available, but byo_key comes first"
     assert SECRET not in repr(reports)

@@ -218,8 +218,9 @@ async def test_calls_errors_and_retries_are_counted(transport: Transport, libpod
     libpod.script("GET", "/containers/abc/json", BUSY, Answer(200, {}))
     await client.call("GET", "/containers/abc/json")
     assert metrics.values == {
-        "podman_errors_total{call=containers.json,code=sandbox_busy}": 1, "podman_retries_total": 1,
-    }  # fmt: skip
+        "podman_errors_total{call=containers.json,code=sandbox_busy}": 1,
+        "podman_retries_total": 1,
+    }
     assert {name: len(found) for name, found in metrics.measured.items()} == {
         "podman_call_seconds{call=containers.json}": 2
     }

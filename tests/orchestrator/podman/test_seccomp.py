@@ -9,9 +9,14 @@ from orchestrator.podman.seccomp import write_profile
 
 ALLOW = "SCMP_ACT_ALLOW"
 CLONE = {
-    "NEWNS": 0x20000, "NEWCGROUP": 0x02000000, "NEWUTS": 0x04000000, "NEWIPC": 0x08000000, "NEWUSER": 0x10000000,
-    "NEWPID": 0x20000000, "NEWNET": 0x40000000,
-}  # fmt: skip
+    "NEWNS": 0x20000,
+    "NEWCGROUP": 0x02000000,
+    "NEWUTS": 0x04000000,
+    "NEWIPC": 0x08000000,
+    "NEWUSER": 0x10000000,
+    "NEWPID": 0x20000000,
+    "NEWNET": 0x40000000,
+}
 PROFILE: dict[str, Any] = {
     "defaultAction": "SCMP_ACT_ERRNO",
     "defaultErrnoRet": 38,
@@ -31,10 +36,11 @@ def allowed(profile: dict[str, Any], family: int, protocol: int = 0) -> bool:
     values = {0: family, 2: protocol}
     holds = {"SCMP_CMP_EQ": lambda a, b: a == b, "SCMP_CMP_NE": lambda a, b: a != b}
     return any(
-        rule["action"] == ALLOW and "socket" in rule["names"]
+        rule["action"] == ALLOW
+        and "socket" in rule["names"]
         and all(holds[argument["op"]](values[argument["index"]], argument["value"]) for argument in rule["args"] or ())
         for rule in profile["syscalls"]
-    )  # fmt: skip
+    )
 
 
 def test_only_families_that_namespaces_confine_are_left() -> None:
@@ -50,8 +56,9 @@ def test_everything_else_stays_as_it_was() -> None:
         key: value for key, value in PROFILE.items() if key != "syscalls"
     }
     assert ours["syscalls"][:2] == [
-        {"names": ["bind", "socketpair"], "action": ALLOW, "args": []}, {"names": ["other"], "action": ALLOW},
-    ]  # fmt: skip
+        {"names": ["bind", "socketpair"], "action": ALLOW, "args": []},
+        {"names": ["other"], "action": ALLOW},
+    ]
 
 
 def test_no_namespaces_mounts_and_keys_are_to_be_had() -> None:

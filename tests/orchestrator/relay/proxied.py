@@ -66,8 +66,11 @@ def egress_grant(directory: Path, *rules: str, run_id: str = "run-1", **changes:
     control = directory / run_id
     control.mkdir(exist_ok=True)
     values: dict[str, Any] = {
-        "run_id": run_id, "socket_path": control / "egress.sock", "rules": rules, "expires_at": time.time() + 600,
-    }  # fmt: skip
+        "run_id": run_id,
+        "socket_path": control / "egress.sock",
+        "rules": rules,
+        "expires_at": time.time() + 600,
+    }
     return EgressGrant(**{**values, **changes})
 
 

@@ -107,9 +107,15 @@ async def test_a_tunnel_goes_on_when_the_service_is_killed_and_its_reports_wait_
     async with target() as server:
         (directory / "hosts").write_text("127.0.0.1 good.example\n")
         service = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.orchestrator.relay.controller", str(directory), "http://127.0.0.1:9",
-            *rules(server), cwd=ROOT, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "tests.orchestrator.relay.controller",
+            str(directory),
+            "http://127.0.0.1:9",
+            *rules(server),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+        )
         assert service.stdout is not None
         relay_pid = int(await service.stdout.readline())
         grant = egress_grant(directory, *rules(server))

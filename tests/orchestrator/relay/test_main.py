@@ -23,9 +23,19 @@ async def relay_process(directory: Path, *options: str) -> AsyncIterator[asyncio
     """The bare process, ready."""
     reader, writer = os.pipe()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "orchestrator.relay", "--control", str(directory / "c.sock"), "--log", str(directory / "log"),
-        "--ready-fd", str(writer), *options, cwd=ROOT, pass_fds=(writer,),
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "orchestrator.relay",
+        "--control",
+        str(directory / "c.sock"),
+        "--log",
+        str(directory / "log"),
+        "--ready-fd",
+        str(writer),
+        *options,
+        cwd=ROOT,
+        pass_fds=(writer,),
+    )
     os.close(writer)
     assert await asyncio.to_thread(os.read, reader, 16) == b"ready\n"
     os.close(reader)

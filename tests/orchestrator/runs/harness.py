@@ -67,12 +67,23 @@ class World:
             trails = Trails(self.traces)
             journal = Journal(database, Watcher(self.metrics, trails).appended)
             deps = Deps(
-                config=self.config, paths=self.paths, instance="i", adapters={"echo": self.adapter},
-                store=Store(database), journal=journal, watcher=watcher, processes=processes, runtime=self.runtime,
-                relay=self.relay, workspaces=FakeWorkspaces(self.paths), audit=self.audit,
+                config=self.config,
+                paths=self.paths,
+                instance="i",
+                adapters={"echo": self.adapter},
+                store=Store(database),
+                journal=journal,
+                watcher=watcher,
+                processes=processes,
+                runtime=self.runtime,
+                relay=self.relay,
+                workspaces=FakeWorkspaces(self.paths),
+                audit=self.audit,
                 credentials=self.chain or self.credentials,
-                homes=Homes(self.paths.plugin_storage), metrics=self.metrics, trails=trails,
-            )  # fmt: skip
+                homes=Homes(self.paths.plugin_storage),
+                metrics=self.metrics,
+                trails=trails,
+            )
             supervisor = Supervisor(deps)
             await supervisor.start()
             try:

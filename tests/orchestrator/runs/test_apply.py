@@ -35,8 +35,9 @@ async def test_an_apply_is_on_record_with_who_and_what(tmp_path: Path) -> None:
     async with world.service() as service:
         subagent = await ended(service)
         workspaces(service).outcomes = (
-            FileOutcome(path="a", change="added", outcome="applied"), FileOutcome(path="b", change="added", outcome="kept"),
-        )  # fmt: skip
+            FileOutcome(path="a", change="added", outcome="applied"),
+            FileOutcome(path="b", change="added", outcome="kept"),
+        )
         await service.runs.apply(subagent, ApplyRequest(dry_run=True), user_id=USER)
         assert audit(world) == []
         await service.runs.apply(subagent, ApplyRequest(), user_id=USER)

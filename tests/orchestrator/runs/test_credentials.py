@@ -25,9 +25,14 @@ async def test_the_record_and_the_audit_log_say_which_link_was_used(world: World
         answer(await service.box())
         assert (await service.finished(run.run_id)).credential_link == "technical_user"
     assert world.audit.of("credential.") == [
-        {"event": "credential.used", "user_id": USER, "backend": "echo", "run_id": run.run_id,
-         "link": "technical_user"},
-    ]  # fmt: skip
+        {
+            "event": "credential.used",
+            "user_id": USER,
+            "backend": "echo",
+            "run_id": run.run_id,
+            "link": "technical_user",
+        },
+    ]
 
 
 async def test_a_run_that_is_taken_over_keeps_to_its_link(world: World) -> None:

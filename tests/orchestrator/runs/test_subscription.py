@@ -70,8 +70,14 @@ def accounts_of(service: Service) -> Accounts:
     async def nobody(*_: object) -> Any:
         raise AssertionError
 
-    return Accounts(config=service.world.config, adapters=service.deps.adapters, homes=service.deps.homes,
-                    runs=service.runs, prober=nobody, audit=service.world.audit)  # fmt: skip
+    return Accounts(
+        config=service.world.config,
+        adapters=service.deps.adapters,
+        homes=service.deps.homes,
+        runs=service.runs,
+        prober=nobody,
+        audit=service.world.audit,
+    )
 
 
 async def failed(service: Service, run: RunRecord) -> dict[str, Any]:

@@ -108,8 +108,12 @@ async def test_a_parser_is_told_which_conversation_goes_on_and_what_it_has_used(
     assert told[:2] == [None, None]
     assert {resumed.session_id for resumed in told if resumed is not None} == {"native"}
     assert [(counts.input, counts.output, counts.cache_read) for counts in tokens] == [
-        (1, 2, None), (2, 4, None), (3, 6, None), (3, 6, None), (3, 6, None),
-    ]  # fmt: skip
+        (1, 2, None),
+        (2, 4, None),
+        (3, 6, None),
+        (3, 6, None),
+        (3, 6, None),
+    ]
 
 
 async def test_words_for_the_gateway_come_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

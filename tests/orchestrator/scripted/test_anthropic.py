@@ -47,9 +47,14 @@ def kinds(*steps: Step) -> list[str]:
 def test_text_is_streamed_in_pieces() -> None:
     seen = events(Text("Hello world", 6))
     assert [event["type"] for event in seen] == [
-        "message_start", "content_block_start", "content_block_delta", "content_block_delta", "content_block_stop",
-        "message_delta", "message_stop",
-    ]  # fmt: skip
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
     assert seen[0]["message"]["id"] == "msg_1"
     assert [event["delta"] for event in seen[2:4]] == [
         {"type": "text_delta", "text": "Hello "},
@@ -81,8 +86,14 @@ def test_a_tool_that_is_not_offered_becomes_words() -> None:
 
 def test_text_goes_on_with_the_same_block_behind_a_pause() -> None:
     assert kinds(Text("a"), Pause("gate"), Text("b")) == [
-        "message_start", "start", "delta", "delta", "stop", "message_delta", "message_stop",
-    ]  # fmt: skip
+        "message_start",
+        "start",
+        "delta",
+        "delta",
+        "stop",
+        "message_delta",
+        "message_stop",
+    ]
     assert [piece for piece in pieces(Text("a"), Pause("gate"), Text("b")) if not isinstance(piece, bytes)] == [
         Pause("gate")
     ]
@@ -117,8 +128,16 @@ def test_folded_it_is_the_same_answer() -> None:
     assert message["stop_reason"] == "tool_use"
 
 
-@pytest.mark.parametrize(("status", "kind"), [(400, "invalid_request_error"), (401, "authentication_error"),
-                                              (500, "api_error"), (503, "api_error"), (529, "overloaded_error")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (500, "api_error"),
+        (503, "api_error"),
+        (529, "overloaded_error"),
+    ],
+)
 def test_errors_have_the_providers_shape(status: int, kind: str) -> None:
     body = error_body(Fail(status))
     assert body["type"] == "error"
@@ -145,21 +164,32 @@ def test_what_the_cli_puts_around_a_prompt_is_left_out() -> None:
 
 
 def test_rounds_count_from_the_newest_prompt() -> None:
-    talk = read({
-        "system": [text("...\n - Primary working directory: /repo\n - more")],
-        "tools": [{"name": "Bash"}, {"name": "Read"}],
-        "messages": [
-            message("user", text("one")), message("assistant", text("ok")),
-            message("user", back("t0", "old")), message("assistant", text("ok")),
-            {"role": "user", "content": "two"}, {"role": "system", "content": "hints"}, message("assistant", text("ok")),
-            message("user", back("t1", "a"), back("t2", [text("b"), text("c")], is_error=True), text("note")),
-            message("assistant", text("ok")), message("user", back("t3", None)),
-        ],
-    })  # fmt: skip
+    talk = read(
+        {
+            "system": [text("...\n - Primary working directory: /repo\n - more")],
+            "tools": [{"name": "Bash"}, {"name": "Read"}],
+            "messages": [
+                message("user", text("one")),
+                message("assistant", text("ok")),
+                message("user", back("t0", "old")),
+                message("assistant", text("ok")),
+                {"role": "user", "content": "two"},
+                {"role": "system", "content": "hints"},
+                message("assistant", text("ok")),
+                message("user", back("t1", "a"), back("t2", [text("b"), text("c")], is_error=True), text("note")),
+                message("assistant", text("ok")),
+                message("user", back("t3", None)),
+            ],
+        }
+    )
     assert talk == Conversation(
-        prompts=("one", "two"), rounds=2, results=("a", "b\nc", ""), failed=(False, True, False),
-        tools=("Bash", "Read"), cwd="/repo",
-    )  # fmt: skip
+        prompts=("one", "two"),
+        rounds=2,
+        results=("a", "b\nc", ""),
+        failed=(False, True, False),
+        tools=("Bash", "Read"),
+        cwd="/repo",
+    )
     assert talk.prompt == "two"
 
 

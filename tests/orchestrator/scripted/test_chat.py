@@ -45,8 +45,11 @@ def result(content: str) -> dict[str, Any]:
 def test_text_is_streamed_in_pieces_and_ends_with_the_usage() -> None:
     seen = chunks(Text("Hello world", 6))
     assert [chunk["choices"][0]["delta"] for chunk in seen[:-1]] == [
-        {"role": "assistant", "content": ""}, {"content": "Hello "}, {"content": "world"}, {},
-    ]  # fmt: skip
+        {"role": "assistant", "content": ""},
+        {"content": "Hello "},
+        {"content": "world"},
+        {},
+    ]
     assert [chunk["choices"][0]["finish_reason"] for chunk in seen[:-1]] == [None, None, None, "stop"]
     assert seen[-1]["choices"] == []
     assert seen[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] < seen[-1]["usage"]["prompt_tokens"]
@@ -65,23 +68,34 @@ def test_tool_calls_are_numbered_and_stop_for_the_tools() -> None:
     calls = [call for chunk in seen for choice in chunk["choices"] for call in choice["delta"].get("tool_calls", ())]
     heads = [call for call in calls if "id" in call]
     assert [(call["index"], call["id"], call["function"]["name"]) for call in heads] == [
-        (0, "call_2", "bash"), (1, "call_3", "read"),
-    ]  # fmt: skip
+        (0, "call_2", "bash"),
+        (1, "call_3", "read"),
+    ]
     arguments = ["".join(call["function"]["arguments"] for call in calls if call["index"] == index) for index in (0, 1)]
     assert [json.loads(text) for text in arguments] == [
-        {"command": "ls", "description": "Run a command"}, {"filePath": "/workspace/a"},
-    ]  # fmt: skip
+        {"command": "ls", "description": "Run a command"},
+        {"filePath": "/workspace/a"},
+    ]
     assert seen[-2]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-@pytest.mark.parametrize(("call", "name", "arguments"), [
-    (ToolCall("write", {"path": "a", "content": "b"}), "write", {"filePath": "/w/a", "content": "b"}),
-    (ToolCall("edit", {"path": "a", "old": "b", "new": "c"}), "edit",
-     {"filePath": "/w/a", "oldString": "b", "newString": "c"}),
-    (ToolCall("agent", {"prompt": "go"}), "task",
-     {"description": "Ask a helper", "prompt": "go", "subagent_type": "general"}),
-    (ToolCall("unknown", {"x": 1}), "no_such_tool", {"x": 1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "name", "arguments"),
+    [
+        (ToolCall("write", {"path": "a", "content": "b"}), "write", {"filePath": "/w/a", "content": "b"}),
+        (
+            ToolCall("edit", {"path": "a", "old": "b", "new": "c"}),
+            "edit",
+            {"filePath": "/w/a", "oldString": "b", "newString": "c"},
+        ),
+        (
+            ToolCall("agent", {"prompt": "go"}),
+            "task",
+            {"description": "Ask a helper", "prompt": "go", "subagent_type": "general"},
+        ),
+        (ToolCall("unknown", {"x": 1}), "no_such_tool", {"x": 1}),
+    ],
+)
 def test_opencode_is_offered_its_own_tools(call: ToolCall, name: str, arguments: dict[str, Any]) -> None:
     message = fold_of(call, conversation=Conversation(prompts=("x",), tools=OPENCODE, cwd="/w"))["choices"][0][
         "message"

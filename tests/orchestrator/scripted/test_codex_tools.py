@@ -29,12 +29,19 @@ def test_patches_add_files_and_replace_lines() -> None:
         assert f"tools.apply_patch({json.dumps(patch(ARGS, str))})" in script(ARGS, str)
 
 
-@pytest.mark.parametrize(("kind", "offered", "name"), [
-    ("shell", ("exec",), "exec"), ("shell", ("exec_command", "apply_patch"), "exec_command"),
-    ("read", ("exec",), "exec"), ("read", ("exec_command",), "exec_command"),
-    ("write", ("exec",), "exec"), ("write", ("exec_command", "apply_patch"), "apply_patch"),
-    ("edit", ("exec",), "exec"), ("edit", ("exec_command", "apply_patch"), "apply_patch"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "offered", "name"),
+    [
+        ("shell", ("exec",), "exec"),
+        ("shell", ("exec_command", "apply_patch"), "exec_command"),
+        ("read", ("exec",), "exec"),
+        ("read", ("exec_command",), "exec_command"),
+        ("write", ("exec",), "exec"),
+        ("write", ("exec_command", "apply_patch"), "apply_patch"),
+        ("edit", ("exec",), "exec"),
+        ("edit", ("exec_command", "apply_patch"), "apply_patch"),
+    ],
+)
 def test_each_kind_of_tool_is_found_in_both_dialects(kind: ToolKind, offered: tuple[str, ...], name: str) -> None:
     found = resolve(ToolCall(kind, ARGS), Conversation(prompts=("x",), tools=offered))
     assert found is not None

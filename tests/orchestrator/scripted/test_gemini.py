@@ -56,8 +56,10 @@ def test_thoughts_and_calls() -> None:
         Thinking("Hm."), ToolCall("shell", {"command": "ls"}), ToolCall("edit", {"path": "a", "old": "x", "new": "y"})
     )
     assert seen[0] == {"text": "Hm.", "thought": True}
-    assert seen[1]["functionCall"] == {"name": "run_shell_command",
-                                       "args": {"command": "ls", "description": "Run a command"}}  # fmt: skip
+    assert seen[1]["functionCall"] == {
+        "name": "run_shell_command",
+        "args": {"command": "ls", "description": "Run a command"},
+    }
     assert seen[2]["functionCall"]["args"]["file_path"] == "/workspace/a"
 
 
@@ -81,8 +83,16 @@ def test_pauses_cuts_and_errors_in_the_stream() -> None:
 
 
 def test_a_request_for_json_gets_json_whatever_the_script() -> None:
-    schema = {"type": "OBJECT", "properties": {"reasoning": {"type": "string"}, "choice": {"enum": ["flash", "pro"]},
-              "score": {"type": "integer"}, "sure": {"type": "boolean"}, "list": {"type": "array"}}}  # fmt: skip
+    schema = {
+        "type": "OBJECT",
+        "properties": {
+            "reasoning": {"type": "string"},
+            "choice": {"enum": ["flash", "pro"]},
+            "score": {"type": "integer"},
+            "sure": {"type": "boolean"},
+            "list": {"type": "array"},
+        },
+    }
     for name in ("responseJsonSchema", "responseSchema"):
         body = {"generationConfig": {"responseMimeType": "application/json", name: schema}}
         [part] = parts(Pause("g"), Text("no JSON"), body=body)
@@ -132,11 +142,19 @@ def test_errors_are_worded_as_google_does() -> None:
     assert refused["details"][0]["reason"] == "API_KEY_INVALID"
 
 
-@pytest.mark.parametrize(("method", "path", "known"), [
-    ("POST", PATH, True), ("POST", "/v1/models/m:generateContent", True), ("POST", "/v1beta/models/m:countTokens", True),
-    ("GET", "/v1beta/models", True), ("GET", "/v1beta/models/m", True), ("POST", "/v1beta/models/m:other", False),
-    ("GET", PATH, False), ("POST", "/v1beta/files", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "path", "known"),
+    [
+        ("POST", PATH, True),
+        ("POST", "/v1/models/m:generateContent", True),
+        ("POST", "/v1beta/models/m:countTokens", True),
+        ("GET", "/v1beta/models", True),
+        ("GET", "/v1beta/models/m", True),
+        ("POST", "/v1beta/models/m:other", False),
+        ("GET", PATH, False),
+        ("POST", "/v1beta/files", False),
+    ],
+)
 def test_paths(method: str, path: str, known: bool) -> None:
     assert (of_request(method, path) is not None) is known
     assert wants_stream(Ask(path=path)) is path.endswith(":streamGenerateContent")

@@ -6,15 +6,18 @@ from orchestrator.scripted.steps import Fail
 from orchestrator.scripted.wire import Ask, WireProtocol
 
 
-@pytest.mark.parametrize(("method", "path", "protocol"), [
-    ("POST", "/v1/messages", anthropic),
-    ("POST", "/v1/messages/count_tokens", anthropic),
-    ("GET", "/v1/models", anthropic),
-    ("POST", "/v1/responses", responses),
-    ("GET", "/v1/messages", None),
-    ("POST", "/v1/messages/", None),
-    ("GET", "/", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "path", "protocol"),
+    [
+        ("POST", "/v1/messages", anthropic),
+        ("POST", "/v1/messages/count_tokens", anthropic),
+        ("GET", "/v1/models", anthropic),
+        ("POST", "/v1/responses", responses),
+        ("GET", "/v1/messages", None),
+        ("POST", "/v1/messages/", None),
+        ("GET", "/", None),
+    ],
+)
 def test_a_request_finds_its_protocol(method: str, path: str, protocol: WireProtocol | None) -> None:
     assert of_request(method, path) is protocol
 

@@ -15,9 +15,13 @@ PLAIN = {
 }
 CODE = {
     "model": "m",
-    "input": [{"type": "additional_tools", "tools": [
-        {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}]}],
-}  # fmt: skip
+    "input": [
+        {
+            "type": "additional_tools",
+            "tools": [{"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}],
+        }
+    ],
+}
 
 
 def ask(**body: Any) -> Ask:
@@ -60,9 +64,17 @@ def output(text: Any, kind: str = "function_call_output") -> dict[str, Any]:
 
 def test_text_is_streamed_in_pieces() -> None:
     assert kinds(Text("Hello world", 6)) == [
-        "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
-        "output_text.done", "content_part.done", "output_item.done", "completed",
-    ]  # fmt: skip
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "completed",
+    ]
     seen = events(Text("Hello world", 6))
     assert [event["delta"] for event in seen[4:6]] == ["Hello ", "world"]
     assert seen[-1]["response"]["output"][0]["content"][0]["text"] == "Hello world"
@@ -125,11 +137,14 @@ def test_a_break_fails_the_response() -> None:
     assert last["response"]["error"] == {"code": "server_error", "message": "Overloaded"}
 
 
-@pytest.mark.parametrize(("reason", "kind", "why"), [
-    ("max_tokens", "incomplete", "max_output_tokens"),
-    ("refusal", "incomplete", "content_filter"),
-    ("end_turn", "completed", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reason", "kind", "why"),
+    [
+        ("max_tokens", "incomplete", "max_output_tokens"),
+        ("refusal", "incomplete", "content_filter"),
+        ("end_turn", "completed", None),
+    ],
+)
 def test_an_answer_may_stop_early(reason: Any, kind: str, why: str | None) -> None:
     last = events(Text("x"), Stop(reason))[-1]
     assert last["type"] == f"response.{kind}"
@@ -160,16 +175,29 @@ def test_a_bare_text_is_a_prompt() -> None:
 
 
 def test_rounds_and_results_are_those_since_the_newest_prompt() -> None:
-    found = talk({"input": [
-        user("one"), output("old"), user("two"),
-        output("Chunk ID: 1\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\nfine\n"),
-        output("Chunk ID: 2\nWall time: 0.1 seconds\nProcess exited with code 3\nOriginal token count: 2\nOutput:\nbad\n"),
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "and"}]},
-        output([{"type": "input_text", "text": "Script completed\nWall time 0.4 seconds\nOutput:\n"},
-                {"type": "input_text", "text": "whole"}], "custom_tool_call_output"),
-        output("Script failed\nWall time 0.0 seconds\nOutput:\nexit code 3", "custom_tool_call_output"),
-        output('{"task": 1}'),
-    ]})  # fmt: skip
+    found = talk(
+        {
+            "input": [
+                user("one"),
+                output("old"),
+                user("two"),
+                output("Chunk ID: 1\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\nfine\n"),
+                output(
+                    "Chunk ID: 2\nWall time: 0.1 seconds\nProcess exited with code 3\nOriginal token count: 2\nOutput:\nbad\n"
+                ),
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "and"}]},
+                output(
+                    [
+                        {"type": "input_text", "text": "Script completed\nWall time 0.4 seconds\nOutput:\n"},
+                        {"type": "input_text", "text": "whole"},
+                    ],
+                    "custom_tool_call_output",
+                ),
+                output("Script failed\nWall time 0.0 seconds\nOutput:\nexit code 3", "custom_tool_call_output"),
+                output('{"task": 1}'),
+            ]
+        }
+    )
     assert found.prompts == ("one", "two")
     assert found.rounds == 2
     assert found.results == ("fine\n", "bad\n", "whole", "exit code 3", '{"task": 1}')

@@ -11,8 +11,13 @@ TOOLS = ("Bash", "Read", "Write", "Edit", "Agent")
 def talk(
     *prompts: str, rounds: int = 0, results: tuple[str, ...] = (), failed: bool = False, tools: tuple[str, ...] = TOOLS
 ) -> Conversation:
-    return Conversation(prompts=prompts or ("do it",), rounds=rounds, results=results,
-                        failed=tuple(failed for _ in results), tools=tools)  # fmt: skip
+    return Conversation(
+        prompts=prompts or ("do it",),
+        rounds=rounds,
+        results=results,
+        failed=tuple(failed for _ in results),
+        tools=tools,
+    )
 
 
 def command(steps: Sequence[Step]) -> str:
@@ -20,14 +25,17 @@ def command(steps: Sequence[Step]) -> str:
     return str(call.args["command"])
 
 
-@pytest.mark.parametrize(("prompts", "name"), [
-    (("scenario: shell",), "shell"),
-    (("Please.\n  scenario:edit  \nThanks.",), "edit"),
-    (("scenario: shell", "and now"), "shell"),
-    (("scenario: shell", "scenario: 401"), "401"),
-    (("a scenario: shell in a sentence",), None),
-    (("nothing",), None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("prompts", "name"),
+    [
+        (("scenario: shell",), "shell"),
+        (("Please.\n  scenario:edit  \nThanks.",), "edit"),
+        (("scenario: shell", "and now"), "shell"),
+        (("scenario: shell", "scenario: 401"), "401"),
+        (("a scenario: shell in a sentence",), None),
+        (("nothing",), None),
+    ],
+)
 def test_the_newest_prompt_that_names_a_scenario_decides(prompts: tuple[str, ...], name: str | None) -> None:
     assert named_in(talk(*prompts)) == name
 
@@ -61,11 +69,14 @@ def test_an_unknown_scenario_says_which_there_are() -> None:
     assert "shell" in str(step.message)
 
 
-@pytest.mark.parametrize(("prompt", "run"), [
-    ("RUN: env | sort", "env | sort"),
-    ("scenario: dump\nRUN:  cat /proc/1/environ  \nthanks", "cat /proc/1/environ"),
-    ("RUN:\nset -e\necho one\necho two\n", "set -e\necho one\necho two"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("prompt", "run"),
+    [
+        ("RUN: env | sort", "env | sort"),
+        ("scenario: dump\nRUN:  cat /proc/1/environ  \nthanks", "cat /proc/1/environ"),
+        ("RUN:\nset -e\necho one\necho two\n", "set -e\necho one\necho two"),
+    ],
+)
 def test_dump_runs_what_the_prompt_says(prompt: str, run: str) -> None:
     assert command(play("dump", talk(prompt))) == run
 

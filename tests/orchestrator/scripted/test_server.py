@@ -21,8 +21,12 @@ async def provider() -> AsyncIterator[ScriptedProvider]:
 
 
 def ask(prompt: str = "hi", *, tools: tuple[str, ...] = ("Bash",), **more: Any) -> dict[str, Any]:
-    return {"model": "m", "messages": [{"role": "user", "content": prompt}], "tools": [{"name": name} for name in tools],
-            **more}  # fmt: skip
+    return {
+        "model": "m",
+        "messages": [{"role": "user", "content": prompt}],
+        "tools": [{"name": name} for name in tools],
+        **more,
+    }
 
 
 def told(stream: str) -> str:
@@ -194,8 +198,16 @@ async def test_the_small_routes(client: aiohttp.ClientSession, provider: Scripte
         assert response.status == 404
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/messages"), ("POST", "/v1/models"), ("POST", "/v1/files"),
-                                              ("POST", "/x/v1/messages"), ("GET", "/v1/messages/count_tokens")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/messages"),
+        ("POST", "/v1/models"),
+        ("POST", "/v1/files"),
+        ("POST", "/x/v1/messages"),
+        ("GET", "/v1/messages/count_tokens"),
+    ],
+)
 async def test_other_paths_are_not_there(
     client: aiohttp.ClientSession, provider: ScriptedProvider, method: str, path: str
 ) -> None:

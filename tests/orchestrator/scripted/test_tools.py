@@ -8,8 +8,12 @@ ARGS = {"command": "ls", "path": "a/b.txt", "content": "c", "old": "o", "new": "
 def test_each_kind_of_tool_is_found_under_its_name() -> None:
     names = {kind: resolve(ToolCall(kind, ARGS), OFFERED) for kind in DIALECTS}
     assert {kind: found and found[0] for kind, found in names.items()} == {
-        "shell": "Bash", "read": "Read", "write": "Write", "edit": "Edit", "agent": "Task",
-    }  # fmt: skip
+        "shell": "Bash",
+        "read": "Read",
+        "write": "Write",
+        "edit": "Edit",
+        "agent": "Task",
+    }
 
 
 def test_paths_are_made_absolute() -> None:

@@ -32,9 +32,14 @@ PARENT = f"00-{OTHER_TRACE}-b7ad6b7169203331-01"
 def trace(run_id: str = RUN, **over: Any) -> RunTrace:
     steps = (Step(name="queue", began=100, ended=200), Step(name="start", began=200, ended=300, failed=True))
     values: dict[str, Any] = {
-        "run_id": run_id, "traceparent": None, "began": 100, "ended": 500, "failed": True,
-        "attributes": {"podmentor.backend": "codex", "podmentor.tier": 1}, "steps": steps,
-    }  # fmt: skip
+        "run_id": run_id,
+        "traceparent": None,
+        "began": 100,
+        "ended": 500,
+        "failed": True,
+        "attributes": {"podmentor.backend": "codex", "podmentor.tier": 1},
+        "steps": steps,
+    }
     return RunTrace(**{**values, **over})
 
 
@@ -77,8 +82,9 @@ async def test_a_run_with_its_steps(receiver: Collector) -> None:
     assert root.span_id == hashlib.sha256(f"{RUN}/".encode()).digest()[:8]
     assert (root.start_time_unix_nano, root.end_time_unix_nano, root.status.code) == (100, 500, 2)
     assert {one.key: one.value.string_value or one.value.int_value for one in root.attributes} == {
-        "podmentor.backend": "codex", "podmentor.tier": 1,
-    }  # fmt: skip
+        "podmentor.backend": "codex",
+        "podmentor.tier": 1,
+    }
     assert [(one.name, one.status.code) for one in (queue, start)] == [("queue", 0), ("start", 2)]
     assert {one.trace_id.hex() for one in receiver.spans} == {RUN}
     assert queue.parent_span_id == start.parent_span_id == root.span_id

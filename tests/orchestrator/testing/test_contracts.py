@@ -110,8 +110,10 @@ class OffTheTable(GoodParser):
 
 class OtherText(GoodParser):
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
-        return [replace(e, final_text="other") if isinstance(e, Completed) else e
-                for e in super().on_close(exit_code, stderr_tail)]  # fmt: skip
+        return [
+            replace(e, final_text="other") if isinstance(e, Completed) else e
+            for e in super().on_close(exit_code, stderr_tail)
+        ]
 
 
 SHARED: list[int] = []
@@ -123,23 +125,40 @@ class Sharing(GoodParser):
         return [*super().on_object(obj), MessageDelta(text=f"{len(SHARED)}", message_id="m")]
 
 
-@pytest.mark.parametrize(("adapter", "number"), [
-    (SecretInArgv(), "A02"), (OptionAsSession(), "A03"), (KeyInUrl(), "A04"), (PlainUpstream(), "A05"),
-    (UrlAsHost(), "A06"), (WithParser(Endless), "A07"), (WithParser(Swallowing), "A09"),
-    (WithParser(Endless), "C01"), (WithParser(Twofold), "C01"), (WithParser(ByChunk), "C02"),
-    (WithParser(Sharing), "C03"), (WithParser(OffTheTable), "C05"), (WithParser(Twofold), "C06"),
-    (WithParser(Talkative), "C09"), (WithParser(OtherText), "C10"), (WithParser(OtherText), "C12"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("adapter", "number"),
+    [
+        (SecretInArgv(), "A02"),
+        (OptionAsSession(), "A03"),
+        (KeyInUrl(), "A04"),
+        (PlainUpstream(), "A05"),
+        (UrlAsHost(), "A06"),
+        (WithParser(Endless), "A07"),
+        (WithParser(Swallowing), "A09"),
+        (WithParser(Endless), "C01"),
+        (WithParser(Twofold), "C01"),
+        (WithParser(ByChunk), "C02"),
+        (WithParser(Sharing), "C03"),
+        (WithParser(OffTheTable), "C05"),
+        (WithParser(Twofold), "C06"),
+        (WithParser(Talkative), "C09"),
+        (WithParser(OtherText), "C10"),
+        (WithParser(OtherText), "C12"),
+    ],
+)
 def test_a_broken_adapter_is_found(adapter: BaseAdapter, number: str) -> None:
     assert number in broken_by(adapter)
 
 
-@pytest.mark.parametrize(("stdout", "number"), [
-    (b'{"back": "t"}\n{"say": "x"}\n', "C04"),
-    (b'{"call": "t"}\n{"call": "t"}\n{"say": "x"}\n', "C04"),
-    (b'{"what": 1}\n{"say": "x"}\n', "C11"),
-    (b'{"say": "x"}\n', "C12"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("stdout", "number"),
+    [
+        (b'{"back": "t"}\n{"say": "x"}\n', "C04"),
+        (b'{"call": "t"}\n{"call": "t"}\n{"say": "x"}\n', "C04"),
+        (b'{"what": 1}\n{"say": "x"}\n', "C11"),
+        (b'{"say": "x"}\n', "C12"),
+    ],
+)
 def test_a_recording_that_is_not_kept_is_found(stdout: bytes, number: str) -> None:
     assert number in broken_by(Good(), replace(RECORDING, stdout=stdout))
 

@@ -38,9 +38,15 @@ async def test_killed_at_a_step(tmp_path: Path, stop_at: str) -> None:
             await vault.put(user, NAME, f"{SECRET}-{user}")
     old = make_key(paths)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, str(tmp_path), stop_at, stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        __name__,
+        str(tmp_path),
+        stop_at,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert process.stdout is not None
     try:
         async with asyncio.timeout(30):

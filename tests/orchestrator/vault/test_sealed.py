@@ -88,8 +88,19 @@ def test_a_key_survives_its_text_and_hides_itself() -> None:
     assert key.key_id != MasterKey.new().key_id
 
 
-@pytest.mark.parametrize("text", ["", "x", "pmvault1-", "pmvault1-AAAA", "é" * 43, KEY.to_text()[:-1],
-                                  KEY.to_text() + "A", KEY.to_text().removeprefix("pmvault1-")])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "pmvault1-",
+        "pmvault1-AAAA",
+        "é" * 43,
+        KEY.to_text()[:-1],
+        KEY.to_text() + "A",
+        KEY.to_text().removeprefix("pmvault1-"),
+    ],
+)
 def test_a_text_that_is_no_key_is_refused_and_not_quoted(text: str) -> None:
     with pytest.raises(VaultUnavailableError) as caught:
         MasterKey.from_text(text, where="the file f")

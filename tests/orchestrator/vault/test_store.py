@@ -123,8 +123,12 @@ async def test_records_cannot_be_swapped(vault: Vault, paths: Paths) -> None:
     await vault.put("alice", NAME, SECRET)
     await vault.put("bob", NAME, "bobs-own-key")
     await vault.put("bob", "external_agent/codex/api_key", "bobs-codex")
-    tamper(paths, "UPDATE secrets SET sealed = (SELECT sealed FROM secrets WHERE user_id = 'alice') WHERE user_id = 'bob'"
-                  " AND name = ?", NAME)  # fmt: skip
+    tamper(
+        paths,
+        "UPDATE secrets SET sealed = (SELECT sealed FROM secrets WHERE user_id = 'alice') WHERE user_id = 'bob'"
+        " AND name = ?",
+        NAME,
+    )
     with pytest.raises(SecretUnreadableError):
         await vault.get("bob", NAME)
     tamper(paths, "UPDATE secrets SET user_id = 'eve' WHERE user_id = 'alice'")

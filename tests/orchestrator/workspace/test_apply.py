@@ -16,14 +16,25 @@ from tests.orchestrator.workspace.overlay import EARLIER, Overlay, outcomes
 from tests.orchestrator.workspace.trees import File, Link, Tree, make, opaque, read, whiteout, without_empty
 
 OLD: Tree = {
-    b"a": File(b"a\n"), b"gone": File(b"gone\n"), b"run": File(b"#!\n"), b"d": {b"x": File(b"x\n"), b"y": File(b"y\n")},
-    b"kind": File(b"file\n"), b"tree": {b"deep": {b"f": File(b"f\n")}}, b"flat": File(b"flat\n"), b"same": File(b"same\n"),
-}  # fmt: skip
+    b"a": File(b"a\n"),
+    b"gone": File(b"gone\n"),
+    b"run": File(b"#!\n"),
+    b"d": {b"x": File(b"x\n"), b"y": File(b"y\n")},
+    b"kind": File(b"file\n"),
+    b"tree": {b"deep": {b"f": File(b"f\n")}},
+    b"flat": File(b"flat\n"),
+    b"same": File(b"same\n"),
+}
 NEW: Tree = {
-    b"a": File(b"A\n"), b"run": File(b"#!\n", executable=True), b"d": {b"x": File(b"x\n"), b"z": File(b"\0\xff" * 999)},
-    b"kind": Link(b"/etc/passwd"), b"tree": File(b"now a file\n"), b"flat": {b"in": {b"side": File(b"")}},
-    b"same": File(b"same\n"), b"odd \xff\n": File(b"odd\n"),
-}  # fmt: skip
+    b"a": File(b"A\n"),
+    b"run": File(b"#!\n", executable=True),
+    b"d": {b"x": File(b"x\n"), b"z": File(b"\0\xff" * 999)},
+    b"kind": Link(b"/etc/passwd"),
+    b"tree": File(b"now a file\n"),
+    b"flat": {b"in": {b"side": File(b"")}},
+    b"same": File(b"same\n"),
+    b"odd \xff\n": File(b"odd\n"),
+}
 
 
 async def test_all_kinds_of_changes_reach_the_repo_and_leave_the_overlay(tmp_path: Path) -> None:

@@ -27,10 +27,26 @@ from tests.orchestrator.workspace.trees import (
     without_empty,
 )
 
-NAMES = st.sampled_from([
-    b"a", b"b", b"c.py", b"with space", b"caf\xc3\xa9", b"\xff\xfe", b'qu"ote', b"back\\slash", b"new\nline", b"tab\t",
-    b"-dash", b" lead", b"trail ", b"A", b".gitignore", b"a b\tc",
-])  # fmt: skip
+NAMES = st.sampled_from(
+    [
+        b"a",
+        b"b",
+        b"c.py",
+        b"with space",
+        b"caf\xc3\xa9",
+        b"\xff\xfe",
+        b'qu"ote',
+        b"back\\slash",
+        b"new\nline",
+        b"tab\t",
+        b"-dash",
+        b" lead",
+        b"trail ",
+        b"A",
+        b".gitignore",
+        b"a b\tc",
+    ]
+)
 LINES = st.sampled_from(
     [b"one\n", b"two\n", b"three\n", b"\n", b"}\n", b"cr\r\n", b"\xc3\xa9\n", b"-- x\n", b"+\n", b"\\\n"]
 )
@@ -86,9 +102,13 @@ def apply(patch: bytes, directory: Path) -> None:
     }
     environment["GIT_DIR"] = "/nonexistent"
     done = subprocess.run(
-        ["git", "apply", "--whitespace=nowarn", "-"], cwd=directory, input=patch, capture_output=True, env=environment,
+        ["git", "apply", "--whitespace=nowarn", "-"],
+        cwd=directory,
+        input=patch,
+        capture_output=True,
+        env=environment,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, (done.stderr, patch)
 
 

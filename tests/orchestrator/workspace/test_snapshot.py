@@ -107,8 +107,10 @@ async def test_all_sorts_of_entries_come_back(tmp_path: Path) -> None:
     await overlay.discard()
     await overlay.rollback(ONE)
     assert {(c.path, c.change) for c in await overlay.changes()} == {
-        (f"d/{name}", "added"), ("d/x", "deleted"), ("link", "added"),
-    }  # fmt: skip
+        (f"d/{name}", "added"),
+        ("d/x", "deleted"),
+        ("link", "added"),
+    }
     assert (overlay.upper / "d" / name).stat().st_mtime_ns == 5
     assert (overlay.upper / "d").stat().st_mode & 0o777 == 0o750
     assert (overlay.upper / "empty").is_dir()

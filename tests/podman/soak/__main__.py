@@ -74,16 +74,30 @@ def deaths(result: Result) -> list[Story]:
 def as_json(result: Result) -> dict[str, Any]:
     """Everything, for machines."""
     return {
-        "seed": result.seed, "runs": len(result.stories), "seconds": round(result.seconds, 1),
-        "outcomes": dict(outcomes(result).most_common()), "kills": result.chaos,
+        "seed": result.seed,
+        "runs": len(result.stories),
+        "seconds": round(result.seconds, 1),
+        "outcomes": dict(outcomes(result).most_common()),
+        "kills": result.chaos,
         "deaths": [
-            {"run": story.number, "run_id": story.run_id, "kind": story.plan.kind.name, "cause": story.cause,
-             "seconds": round(story.death or 0.0, 2), "load": story.load} for story in deaths(result)
+            {
+                "run": story.number,
+                "run_id": story.run_id,
+                "kind": story.plan.kind.name,
+                "cause": story.cause,
+                "seconds": round(story.death or 0.0, 2),
+                "load": story.load,
+            }
+            for story in deaths(result)
         ],
         "left_at_once": {what: len(found) for what, found in result.left_before.items()},
-        "left": result.left, "faults": result.faults, "longest_gap_between_looks": round(result.longest_gap, 2),
-        "highest_load": result.highest_load, "clean": result.clean, "service_log": result.kept,
-    }  # fmt: skip
+        "left": result.left,
+        "faults": result.faults,
+        "longest_gap_between_looks": round(result.longest_gap, 2),
+        "highest_load": result.highest_load,
+        "clean": result.clean,
+        "service_log": result.kept,
+    }
 
 
 def as_table(result: Result) -> str:
@@ -92,25 +106,34 @@ def as_table(result: Result) -> str:
     lines = [
         f"{len(result.stories)} runs in {result.seconds:.0f} s, seed {result.seed}",
         f"highest load {result.highest_load:.1f} on {os.cpu_count()} CPUs",
-        "", "how the runs ended",
+        "",
+        "how the runs ended",
         *(f"  {name:28}{count:6}" for name, count in outcomes(result).most_common()),
-        "", "what was killed under them",
+        "",
+        "what was killed under them",
         *(f"  {name:36}{count:6}" for name, count in sorted(result.chaos.items())),
-        "", f"deaths timed: {len(died)}; over {DEATH_SECONDS:.0f} s: {len(result.slow)}",
+        "",
+        f"deaths timed: {len(died)}; over {DEATH_SECONDS:.0f} s: {len(result.slow)}",
         f"  longest time between two looks: {result.longest_gap:.1f} s; the slowest deaths:",
-        *(f"  {story.death:6.2f} s  run {story.number} {story.plan.kind.name}, after {story.cause}, load {story.load:.1f}"
-          for story in died[:5]),
-        "", "streams",
+        *(
+            f"  {story.death:6.2f} s  run {story.number} {story.plan.kind.name}, after {story.cause}, load {story.load:.1f}"
+            for story in died[:5]
+        ),
+        "",
+        "streams",
         f"  {'gapless, with one last event':28}{len(result.stories) - len({f.split(':')[0] for f in result.faults}):6}",
         f"  {'faulty':28}{len({f.split(':')[0] for f in result.faults}):6}",
-        "", "what is left" + "at the end of the last run, and then".rjust(44),
+        "",
+        "what is left" + "at the end of the last run, and then".rjust(44),
         *(f"  {what:28}{len(result.left_before.get(what, [])):6}{len(found):6}" for what, found in result.left.items()),
         *(f"LEFT: {what}: {one}" for what, found in result.left.items() for one in found[:20]),
         *(f"FAULT: {fault}" for fault in result.faults),
-        *(f"SLOW: run {story.number} {story.run_id}: {story.death:.2f} s after {story.cause}, load {story.load:.1f}"
-          for story in result.slow),
+        *(
+            f"SLOW: run {story.number} {story.run_id}: {story.death:.2f} s after {story.cause}, load {story.load:.1f}"
+            for story in result.slow
+        ),
         *([f"the service's log: {result.kept}"] if result.kept else []),
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 

@@ -58,16 +58,23 @@ KINDS = (
     Kind("forks, ends", 3, "children(); hello(); say('a'); time.sleep(asked['seconds']); result()"),
     Kind("forks, stays", 4, "children(); deaf(); hello(); say('a'); forever()", ends=False),
     Kind(
-        "eats memory", 3, "hello(); say('a'); held = []\nwhile True: held.append(b'x' * 8_000_000); time.sleep(0.02)",
+        "eats memory",
+        3,
+        "hello(); say('a'); held = []\nwhile True: held.append(b'x' * 8_000_000); time.sleep(0.02)",
         limits=(("memory_max_bytes", 200_000_000),),
     ),
-    Kind("floods", 2, "deaf(); hello()\nwhile True: say('z' * 1000); time.sleep(0.001)", limits=(("output_max_bytes", 1_000_000),)),
+    Kind(
+        "floods",
+        2,
+        "deaf(); hello()\nwhile True: say('z' * 1000); time.sleep(0.001)",
+        limits=(("output_max_bytes", 1_000_000),),
+    ),
     Kind("silent", 2, "deaf(); forever()", ends=False),
     Kind("crashes", 1, "hello(); say('a'); time.sleep(asked['seconds']); os.abort()"),
     Kind("Claude Code", 4, ""),
     Kind("Claude Code, hangs", 2, "", ends=False),
     Kind("Claude Code, deaf tools", 3, "", ends=False),
-)  # fmt: skip
+)
 _PROMPTS = {
     "Claude Code": "Please greet me.",
     "Claude Code, hangs": "scenario: hang",

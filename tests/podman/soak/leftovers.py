@@ -71,8 +71,13 @@ async def _containers(state: Path, sandboxes: set[str]) -> list[str]:
 async def _container_dirs(containers: set[str]) -> list[str]:
     store = json.loads(await podman("info", "--format", "json"))["store"]
     run = Path(store["runRoot"])
-    places = [Path(store["graphRoot"]) / "overlay-containers", run / "overlay-containers", run.parent / "runc",
-              run.parent / "crun", run.parent / "libpod" / "tmp" / "exits"]  # fmt: skip
+    places = [
+        Path(store["graphRoot"]) / "overlay-containers",
+        run / "overlay-containers",
+        run.parent / "runc",
+        run.parent / "crun",
+        run.parent / "libpod" / "tmp" / "exits",
+    ]
     return [str(place / name) for place in places for name in sorted(containers) if (place / name).exists()]
 
 

@@ -103,9 +103,11 @@ class Soak:
         await asyncio.to_thread(make_repos, repos)
         async with ScriptedProvider() as provider:
             service = LiveService(
-                self._root, provider.base_url, backend={"binary": "/workspace/cli"},
+                self._root,
+                provider.base_url,
+                backend={"binary": "/workspace/cli"},
                 runs={"max_concurrent": max(1, self._at_once - 2)},
-            )  # fmt: skip
+            )
             self._service, self._eyes = service, Eyes(service.runtime)
             self._chaos = Chaos(service, Random(self._seed + 1))
             await service.start()
@@ -124,9 +126,16 @@ class Soak:
                 await self._eyes.aclose()
                 await self._end(service)
         return Result(
-            self._seed, self._stories, dict(self._chaos.done), before, left, time.monotonic() - began,
-            self._eyes.longest_gap, self._load, self._chaos.failures,
-        )  # fmt: skip
+            self._seed,
+            self._stories,
+            dict(self._chaos.done),
+            before,
+            left,
+            time.monotonic() - began,
+            self._eyes.longest_gap,
+            self._load,
+            self._chaos.failures,
+        )
 
     async def _all(self, repos: Path) -> None:
         slots = asyncio.Semaphore(self._at_once)

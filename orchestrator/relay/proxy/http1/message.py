@@ -10,9 +10,18 @@ from orchestrator.relay.proxy.http1.body import Body, Chunked, Length
 
 MAX_FIELDS: Final = 100
 
-HOP_BY_HOP: Final = frozenset({
-    "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings", "content-length",
-})  # fmt: skip
+HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "http2-settings",
+        "content-length",
+    }
+)
 """Said anew, or meant for the next hop only."""
 LOOKALIKES: Final = frozenset({"content_length", "transfer_encoding"})
 """Some servers take these for the names with a dash."""

@@ -29,8 +29,13 @@ class ExampleParser(JsonLinesParser):
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
         if exit_code == 127:
             return [Error(reason="cli_not_installed", message="The image has no example-agent; build it again.")]
-        return [Error(reason="cli_failed", message=f"example-agent ended early (exit code {exit_code})",
-                      details={"stderr": stderr_tail})]  # fmt: skip
+        return [
+            Error(
+                reason="cli_failed",
+                message=f"example-agent ended early (exit code {exit_code})",
+                details={"stderr": stderr_tail},
+            )
+        ]
 
 
 class ExampleAdapter(BaseAdapter):

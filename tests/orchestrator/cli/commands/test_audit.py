@@ -103,9 +103,21 @@ def test_it_is_read_where_it_is(state: Path) -> None:
 @pytest.mark.parametrize("form", [[], ["--json"]])
 async def test_tail_follows_over_a_rotation_until_ctrl_c(filled: Path, form: list[str]) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "orchestrator", "--state", str(filled), "audit", "tail", "-f", "-n", "1", *form,
-        stdout=asyncio.subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "--state",
+        str(filled),
+        "audit",
+        "tail",
+        "-f",
+        "-n",
+        "1",
+        *form,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
     assert process.stdout is not None
     log = AuditLog(filled / "audit.log", max_bytes=400)
 

@@ -67,9 +67,15 @@ def stage(place: Path, monkeypatch: pytest.MonkeyPatch, api: FakeApi) -> Stage:
 def test_all_checks_hold(invoke: Invoke, stage: Stage, place: Path) -> None:
     found = invoke("demo")
     assert found.exit_code == 0, found.output
-    for text in ("● Bash  ls -la", "[Subagent ID: sub_1 - Use this ID to continue this conversation] All done.", "+new",
-                 "✓ the run completed", "✓ the agent used a tool", "✓ the repo itself is untouched",
-                 "✓ the key stayed outside"):  # fmt: skip
+    for text in (
+        "● Bash  ls -la",
+        "[Subagent ID: sub_1 - Use this ID to continue this conversation] All done.",
+        "+new",
+        "✓ the run completed",
+        "✓ the agent used a tool",
+        "✓ the repo itself is untouched",
+        "✓ the key stayed outside",
+    ):
         assert text in found.stdout
     assert "✗" not in found.stdout
     assert "go on with" not in found.stdout

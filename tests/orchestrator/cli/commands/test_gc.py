@@ -12,8 +12,9 @@ def test_it_says_what_goes_and_what_stays(invoke: Invoke, served: ThreadedApi, a
     assert invoke("gc", "--older-than", "7", "--unapplied", "--dry-run").output.endswith("would be freed\n")
     assert json.loads(invoke("gc", "--json").output)["bytes"] == 2048
     assert api.bodies[:2] == [
-        {"unapplied": False, "dry_run": False}, {"unapplied": True, "dry_run": True, "older_than_days": 7.0},
-    ]  # fmt: skip
+        {"unapplied": False, "dry_run": False},
+        {"unapplied": True, "dry_run": True, "older_than_days": 7.0},
+    ]
     assert invoke("gc", "--older-than", "-1").exit_code == 2
 
 

@@ -85,10 +85,18 @@ async def test_the_prompt_does_not_show_what_is_typed(invoke: Invoke, vault: Non
     terminal, theirs = os.openpty()
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "orchestrator", "keys", "set", "claude-code",
-            stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "keys",
+            "set",
+            "claude-code",
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
         os.close(theirs)
         seen = ""
 

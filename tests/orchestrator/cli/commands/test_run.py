@@ -45,15 +45,33 @@ def test_a_run_without_a_service(invoke: Invoke, embedded: None, paths: Paths) -
 
 def test_every_option_reaches_the_service(invoke: Invoke, api: FakeApi, served: ThreadedApi, place: Path) -> None:
     found = invoke(
-        "run", "codex", "x", "--repo", str(place / "cwd"), "--tier", "1", "--timeout", "1.5", "--memory", "512m",
-        "--disk", "3g",
-        "--workspace", "direct",
-    )  # fmt: skip
+        "run",
+        "codex",
+        "x",
+        "--repo",
+        str(place / "cwd"),
+        "--tier",
+        "1",
+        "--timeout",
+        "1.5",
+        "--memory",
+        "512m",
+        "--disk",
+        "3g",
+        "--workspace",
+        "direct",
+    )
     assert found.exit_code == 0, found.output
-    assert api.bodies == [{
-        "backend": "codex", "query": "x", "repo": str(place / "cwd"), "tier": 1, "workspace": "direct",
-        "limits": {"wall_clock_seconds": 1.5, "memory_max_bytes": 512 * 1024**2, "disk_max_bytes": 3 * 1024**3},
-    }]  # fmt: skip
+    assert api.bodies == [
+        {
+            "backend": "codex",
+            "query": "x",
+            "repo": str(place / "cwd"),
+            "tier": 1,
+            "workspace": "direct",
+            "limits": {"wall_clock_seconds": 1.5, "memory_max_bytes": 512 * 1024**2, "disk_max_bytes": 3 * 1024**3},
+        }
+    ]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +104,18 @@ def test_the_prompt_from_standard_input(
 
 @pytest.mark.parametrize(
     "args",
-    [["  "], ["-"], ["x", "--json", "--quiet"], ["x", "--repo", ".", "--no-repo"], ["x", "--memory", "lots"],
-     ["x", "--timeout", "0"], ["x", "--tier", "2"], ["x", "--repo", "nope"], ["x", "--egress", "a.example", "--no-egress"]],
-)  # fmt: skip
+    [
+        ["  "],
+        ["-"],
+        ["x", "--json", "--quiet"],
+        ["x", "--repo", ".", "--no-repo"],
+        ["x", "--memory", "lots"],
+        ["x", "--timeout", "0"],
+        ["x", "--tier", "2"],
+        ["x", "--repo", "nope"],
+        ["x", "--egress", "a.example", "--no-egress"],
+    ],
+)
 def test_wrong_usage(invoke: Invoke, api: FakeApi, served: ThreadedApi, args: list[str]) -> None:
     found = invoke("run", "claude-code", *args, stdin="")
     assert found.exit_code == 2
@@ -132,9 +159,15 @@ def test_exit_codes_of_runs(invoke: Invoke, api: FakeApi, served: ThreadedApi, r
 
 @pytest.mark.parametrize(
     ("status", "code", "exit_code"),
-    [(400, "invalid_request", 2), (401, "unauthorized", 4), (404, "unknown_backend", 5), (429, "queue_full", 3),
-     (424, "auth_required", 4), (503, "image_missing", 3)],
-)  # fmt: skip
+    [
+        (400, "invalid_request", 2),
+        (401, "unauthorized", 4),
+        (404, "unknown_backend", 5),
+        (429, "queue_full", 3),
+        (424, "auth_required", 4),
+        (503, "image_missing", 3),
+    ],
+)
 def test_exit_codes_of_refusals(
     invoke: Invoke, api: FakeApi, served: ThreadedApi, status: int, code: str, exit_code: int
 ) -> None:
@@ -180,8 +213,11 @@ def test_in_a_real_terminal_the_only_sequences_are_colours(api: FakeApi, served:
     master, slave = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "tests.fakes.cli_main", "run", "claude-code", "x"],
-        stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"},
-    ) as process:  # fmt: skip
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"},
+    ) as process:
         os.close(slave)
         written = b""
         try:
@@ -259,8 +295,12 @@ async def test_a_reader_that_goes_away_cancels_the_run(api: FakeApi, served: Thr
 
 def test_sizes() -> None:
     assert [size(text) for text in ("1048576", "512m", "2g", "1.5GiB", "10 KB")] == [
-        1048576, 512 * 1024**2, 2 * 1024**3, 1536 * 1024**2, 10240,
-    ]  # fmt: skip
+        1048576,
+        512 * 1024**2,
+        2 * 1024**3,
+        1536 * 1024**2,
+        10240,
+    ]
     for text in ("", "m", "-1", "0", "1x", "1e9"):
         with pytest.raises(click.BadParameter):
             size(text)

@@ -32,8 +32,15 @@ def test_list(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
 def test_show_by_the_beginning_of_the_id(invoke: Invoke, served: ThreadedApi) -> None:
     found = invoke("runs", "show", "run_abc")
     assert found.exit_code == 0, found.output
-    for text in ("run_abc1", "completed", "claude-code 2.1.0", "memory 2 GiB", "time 300 s", "128 MiB",
-                 "[Subagent ID: sub_1 - Use this ID to continue this conversation] All done."):  # fmt: skip
+    for text in (
+        "run_abc1",
+        "completed",
+        "claude-code 2.1.0",
+        "memory 2 GiB",
+        "time 300 s",
+        "128 MiB",
+        "[Subagent ID: sub_1 - Use this ID to continue this conversation] All done.",
+    ):
         assert text in found.output
     assert json.loads(invoke("runs", "show", "run_x", "--json").output)["error"]["reason"] == "timeout"
 
@@ -77,8 +84,10 @@ def test_allow(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
     assert invoke("runs", "allow", "run_abd", "pypi.org:8443", "--json").exit_code == 0
     assert invoke("runs", "allow", "run_abd", "[2001:db8::7]:22").exit_code == 0
     assert api.allowed == [
-        {"host": "pypi.org"}, {"host": "pypi.org", "port": 8443}, {"host": "[2001:db8::7]", "port": 22},
-    ]  # fmt: skip
+        {"host": "pypi.org"},
+        {"host": "pypi.org", "port": 8443},
+        {"host": "[2001:db8::7]", "port": 22},
+    ]
     assert invoke("runs", "allow", "run_abd", "pypi.org:http").exit_code == 2
     assert len(api.allowed) == 3
 

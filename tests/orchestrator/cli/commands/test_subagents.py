@@ -8,9 +8,19 @@ from tests.orchestrator.cli.conftest import Invoke
 
 
 def subagent(name: str, **more: Any) -> dict[str, Any]:
-    return {"subagent_id": name, "user_id": "local", "backend": "claude-code", "backend_session_id": "sess-1",
-            "repo": "/src/x", "workspace": "overlay", "created_at": TS, "last_used_at": TS,
-            "run_ids": ["run_1", "run_2"], "busy": False, **more}  # fmt: skip
+    return {
+        "subagent_id": name,
+        "user_id": "local",
+        "backend": "claude-code",
+        "backend_session_id": "sess-1",
+        "repo": "/src/x",
+        "workspace": "overlay",
+        "created_at": TS,
+        "last_used_at": TS,
+        "run_ids": ["run_1", "run_2"],
+        "busy": False,
+        **more,
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +31,9 @@ def some(api: FakeApi) -> None:
 def test_list_newest_first(invoke: Invoke, served: ThreadedApi) -> None:
     lines = invoke("subagents", "list").output.splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [
-        ["sub_b2", "claude-code", "busy"], ["sub_a1", "claude-code", "idle"],
-    ]  # fmt: skip
+        ["sub_b2", "claude-code", "busy"],
+        ["sub_a1", "claude-code", "idle"],
+    ]
     assert len(json.loads(invoke("subagents", "list", "--json").output)["subagents"]) == 2
 
 

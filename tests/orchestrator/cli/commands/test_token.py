@@ -92,8 +92,9 @@ def test_the_role_must_be_said(context: Context) -> None:
 
 def test_errors_of_ours_reach_the_root_of_the_command(context: Context) -> None:
     assert isinstance(run(context, "create", "../x", "--role", "user").exception, InvalidRequestError)
-    assert isinstance(run(context, "create", "x", "--role", "user", "--expires", "2001-01-01").exception,
-                      InvalidRequestError)  # fmt: skip
+    assert isinstance(
+        run(context, "create", "x", "--role", "user", "--expires", "2001-01-01").exception, InvalidRequestError
+    )
     assert isinstance(run(context, "revoke", "nothing").exception, NotFoundError)
 
 

@@ -165,8 +165,11 @@ def test_json(invoke: Invoke, upgrader: Upgrader) -> None:
     assert found.exit_code == 0
     report = json.loads(found.stdout)
     assert (report["verdict"], report["from_version"], report["version"], report["changes"]) == (
-        "promoted", "2.1.197", "2.2.0", [],
-    )  # fmt: skip
+        "promoted",
+        "2.1.197",
+        "2.2.0",
+        [],
+    )
     assert report["bench"]["ok"] is True
 
 

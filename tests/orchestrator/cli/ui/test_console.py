@@ -34,8 +34,12 @@ def test_a_reader_that_is_gone_is_no_traceback(
     os.close(reading)
     done = subprocess.run(
         [sys.executable, "-m", "tests.fakes.cli_main", *command],
-        stdout=writing, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60, check=False,
-    )  # fmt: skip
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+        check=False,
+    )
     os.close(writing)
     assert done.returncode == 1
     assert done.stderr == b""

@@ -49,6 +49,4 @@ def test_only_a_failure_is_bad() -> None:
 def test_json() -> None:
     report = json.loads(to_json(FINDINGS))
     assert report["ok"] is False
-    assert report["findings"][2] == {
-        "name": "subordinate ids", "status": "failed", "detail": "too few", "fix": FIX
-    }  # fmt: skip
+    assert report["findings"][2] == {"name": "subordinate ids", "status": "failed", "detail": "too few", "fix": FIX}

@@ -21,9 +21,13 @@ def test_each_limit_with_how_it_is_kept_and_what_was_used() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
-    [("memory_max_bytes", 100, "100 bytes"), ("output_bytes", 2048, "2 KiB"), ("duration_seconds", 90.0, "90 s"),
-     ("pids_max", 512, "512")],
-)  # fmt: skip
+    [
+        ("memory_max_bytes", 100, "100 bytes"),
+        ("output_bytes", 2048, "2 KiB"),
+        ("duration_seconds", 90.0, "90 s"),
+        ("pids_max", 512, "512"),
+    ],
+)
 def test_quantities(name: str, value: float, words: str) -> None:
     assert quantity(name, value) == words
 
@@ -31,14 +35,19 @@ def test_quantities(name: str, value: float, words: str) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"limit": "disk_max_bytes", "limit_bytes": 4 * 1024**3, "used_bytes": 3.5 * 1024**3},
-         "3.5 GiB of 4 GiB disk are used"),
-        ({"limit": "wall_clock_seconds", "limit_seconds": 300, "used_seconds": 240.1}, "240.1 s of 300 s time are used"),
+        (
+            {"limit": "disk_max_bytes", "limit_bytes": 4 * 1024**3, "used_bytes": 3.5 * 1024**3},
+            "3.5 GiB of 4 GiB disk are used",
+        ),
+        (
+            {"limit": "wall_clock_seconds", "limit_seconds": 300, "used_seconds": 240.1},
+            "240.1 s of 300 s time are used",
+        ),
         ({"limit": "five_hour", "state": "allowed_warning"}, None),
         ({"state": "rejected"}, None),
         ({"limit": "disk_max_bytes"}, None),
     ],
-)  # fmt: skip
+)
 def test_warnings(data: dict[str, Any], words: str | None) -> None:
     """A provider's own limits have warnings of another shape."""
     assert warning_words(data) == words

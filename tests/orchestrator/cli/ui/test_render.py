@@ -64,8 +64,13 @@ def test_the_final_text_is_printed_unless_it_was_streamed() -> None:
 
 def test_long_results_are_cut() -> None:
     content = "\n".join(f"line {i}" for i in range(100)) + "\n" + "y" * 500
-    text = render([("tool_use", {"tool_call_id": "t", "name": "Read", "input": {"file_path": "/a"}}),
-                   ("tool_result", {"tool_call_id": "t", "content": content, "is_error": False})], result_lines=3)  # fmt: skip
+    text = render(
+        [
+            ("tool_use", {"tool_call_id": "t", "name": "Read", "input": {"file_path": "/a"}}),
+            ("tool_result", {"tool_call_id": "t", "content": content, "is_error": False}),
+        ],
+        result_lines=3,
+    )
     assert "line 2" in text
     assert "line 3" not in text
     assert "… 98 more lines" in text
@@ -74,55 +79,65 @@ def test_long_results_are_cut() -> None:
 
 
 def test_a_failed_and_an_empty_result() -> None:
-    assert "  └ failed\n    err\n" in render([
-        ("tool_use", {"tool_call_id": "t", "name": "Bash", "input": {}}),
-        ("tool_result", {"tool_call_id": "t", "content": "err\n", "is_error": True}),
-    ])  # fmt: skip
-    assert "(nothing printed)" in render([
-        ("tool_use", {"tool_call_id": "t", "name": "Bash", "input": {}}),
-        ("tool_result", {"tool_call_id": "t", "content": "", "is_error": False}),
-    ])  # fmt: skip
+    assert "  └ failed\n    err\n" in render(
+        [
+            ("tool_use", {"tool_call_id": "t", "name": "Bash", "input": {}}),
+            ("tool_result", {"tool_call_id": "t", "content": "err\n", "is_error": True}),
+        ]
+    )
+    assert "(nothing printed)" in render(
+        [
+            ("tool_use", {"tool_call_id": "t", "name": "Bash", "input": {}}),
+            ("tool_result", {"tool_call_id": "t", "content": "", "is_error": False}),
+        ]
+    )
 
 
 def test_results_of_parallel_calls_say_whose_they_are() -> None:
-    text = render([
-        ("tool_use", {"tool_call_id": "t1", "name": "Read", "input": {"file_path": "a"}}),
-        ("tool_use", {"tool_call_id": "t2", "name": "Grep", "input": {"pattern": "b"}}),
-        ("tool_result", {"tool_call_id": "t1", "content": "A", "is_error": False}),
-    ])  # fmt: skip
+    text = render(
+        [
+            ("tool_use", {"tool_call_id": "t1", "name": "Read", "input": {"file_path": "a"}}),
+            ("tool_use", {"tool_call_id": "t2", "name": "Grep", "input": {"pattern": "b"}}),
+            ("tool_result", {"tool_call_id": "t1", "content": "A", "is_error": False}),
+        ]
+    )
     assert text == "● Read  a\n● Grep  b\n  └ Read:\n    A\n"
 
 
 def test_sub_agents_are_indented_by_their_depth() -> None:
-    text = render([
-        ("tool_use", {"tool_call_id": "t1", "name": "Task", "input": {"description": "look"}}),
-        ("message_delta", {"text": "one\ntwo", "message_id": "s1"}, "t1"),
-        ("tool_use", {"tool_call_id": "t2", "name": "Task", "input": {"description": "deeper"}}, "t1"),
-        ("thinking", {"text": "hm"}, "t2"),
-        ("tool_result", {"tool_call_id": "t2", "content": "r", "is_error": False}, "t1"),
-        ("message_delta", {"text": "back", "message_id": "m1"}),
-        ("thinking", {"text": "whose"}, "unknown"),
-    ])  # fmt: skip
+    text = render(
+        [
+            ("tool_use", {"tool_call_id": "t1", "name": "Task", "input": {"description": "look"}}),
+            ("message_delta", {"text": "one\ntwo", "message_id": "s1"}, "t1"),
+            ("tool_use", {"tool_call_id": "t2", "name": "Task", "input": {"description": "deeper"}}, "t1"),
+            ("thinking", {"text": "hm"}, "t2"),
+            ("tool_result", {"tool_call_id": "t2", "content": "r", "is_error": False}, "t1"),
+            ("message_delta", {"text": "back", "message_id": "m1"}),
+            ("thinking", {"text": "whose"}, "unknown"),
+        ]
+    )
     assert text == ("● Task  look\n│ one\n│ two\n│ ● Task  deeper\n│ │ hm\n│   └ r\nback\n│ whose\n")
 
 
 def test_what_the_orchestrator_says() -> None:
-    text = render([
-        ("status", {"phase": "retrying", "attempt": 2, "delay_ms": 1500, "cause": "overloaded"}),
-        ("status", {"phase": "egress_denied", "host": "evil.example", "port": 443}),
-        ("status", {"phase": "egress_denied", "host": "evil.example", "port": 443, "reason": "no", "count": 3}),
-        ("status", {"phase": "egress_allowed", "host": "pypi.org", "port": None}),
-        ("status", {"phase": "diagnostic", "stderr": "warn\nings"}),
-        ("status", {"phase": "unparsed", "line": "gibber ish"}),
-        ("status", {"phase": "limit_warning", "limit": "memory"}),
-        ("status", {"phase": "heartbeat"}),
-        ("status", {"phase": "queued", "position": 0}),
-        ("status", {"phase": "queued", "position": 3}),
-        ("status", {"phase": "queued", "position": 0, "waiting_for": "home"}),
-        ("status", {"phase": "something_new", "x": 1}),
-        ("novelty", {"y": 2}),
-        ("error", {"reason": "timeout", "message": "after 300 s", "details": {}}),
-    ])  # fmt: skip
+    text = render(
+        [
+            ("status", {"phase": "retrying", "attempt": 2, "delay_ms": 1500, "cause": "overloaded"}),
+            ("status", {"phase": "egress_denied", "host": "evil.example", "port": 443}),
+            ("status", {"phase": "egress_denied", "host": "evil.example", "port": 443, "reason": "no", "count": 3}),
+            ("status", {"phase": "egress_allowed", "host": "pypi.org", "port": None}),
+            ("status", {"phase": "diagnostic", "stderr": "warn\nings"}),
+            ("status", {"phase": "unparsed", "line": "gibber ish"}),
+            ("status", {"phase": "limit_warning", "limit": "memory"}),
+            ("status", {"phase": "heartbeat"}),
+            ("status", {"phase": "queued", "position": 0}),
+            ("status", {"phase": "queued", "position": 3}),
+            ("status", {"phase": "queued", "position": 0, "waiting_for": "home"}),
+            ("status", {"phase": "something_new", "x": 1}),
+            ("novelty", {"y": 2}),
+            ("error", {"reason": "timeout", "message": "after 300 s", "details": {}}),
+        ]
+    )
     assert text.splitlines() == [
         "· the provider is asked again (attempt 2) in 1.5 s: overloaded",
         "· the agent was kept from reaching evil.example:443",
@@ -189,11 +204,16 @@ def test_markup_is_text() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        {}, {"kind": "tool_use"}, {"kind": "tool_result", "data": {"content": None}}, {"kind": "status", "data": {}},
-        {"kind": "completed", "data": {"final_text": 3}}, {"kind": "message_delta", "data": {"text": ["x"]}},
-        {"kind": "error", "data": {"message": {"a": 1}}}, {"kind": 7, "data": {"a": 1}},
+        {},
+        {"kind": "tool_use"},
+        {"kind": "tool_result", "data": {"content": None}},
+        {"kind": "status", "data": {}},
+        {"kind": "completed", "data": {"final_text": 3}},
+        {"kind": "message_delta", "data": {"text": ["x"]}},
+        {"kind": "error", "data": {"message": {"a": 1}}},
+        {"kind": 7, "data": {"a": 1}},
     ],
-)  # fmt: skip
+)
 def test_a_malformed_event_is_no_crash(event: dict[str, Any]) -> None:
     Transcript(Console(file=io.StringIO())).feed(event)
 

@@ -68,12 +68,25 @@ def test_a_line_that_is_no_object_is_refused_without_quoting_it(line: bytes) -> 
         *(
             ({"route": replace(ROUTE, upstream=upstream)}, "upstream")
             for upstream in (
-                "", "api.example.test", "ftp://x", "https://", "https://x/", "https://x?", "https://x?a=1", "https://x#", "https://u:p@x",
-                "https://u@x", "https://x\\@y", "https://x y", "https://x:99999", "https://[::1", "https://x\n",
+                "",
+                "api.example.test",
+                "ftp://x",
+                "https://",
+                "https://x/",
+                "https://x?",
+                "https://x?a=1",
+                "https://x#",
+                "https://u:p@x",
+                "https://u@x",
+                "https://x\\@y",
+                "https://x y",
+                "https://x:99999",
+                "https://[::1",
+                "https://x\n",
             )
         ),
     ],
-)  # fmt: skip
+)
 def test_a_grant_that_cannot_be_honoured_safely_is_refused_without_quoting_the_key(
     changes: dict[str, Any], word: str
 ) -> None:

@@ -88,9 +88,13 @@ def test_without_the_runs_token_nothing_goes_on(headers: tuple[tuple[str, str], 
 
 def test_the_token_counts_only_in_the_headers_of_the_route() -> None:
     grant = GatewayGrant(
-        run_id="r", socket_path=GRANT.socket_path, token_sha256=GRANT.token_sha256, api_key=KEY, expires_at=GRANT.expires_at,
+        run_id="r",
+        socket_path=GRANT.socket_path,
+        token_sha256=GRANT.token_sha256,
+        api_key=KEY,
+        expires_at=GRANT.expires_at,
         route=GatewayRoute(upstream=UPSTREAM, key_headers=("authorization",), path_prefixes=("/v1/messages",)),
-    )  # fmt: skip
+    )
     assert code(ask(grant=grant)) == (401, "token_refused")
 
 
@@ -103,11 +107,25 @@ def test_a_foreign_credential_beside_the_good_one_is_left_out() -> None:
 
 def test_hop_by_hop_and_forwarding_headers_are_left_out() -> None:
     dropped = [
-        ("Host", "evil"), ("Connection", "close, X-Named"), ("X-Named", "1"), ("Keep-Alive", "1"), ("TE", "trailers"), ("Trailer", "x"),
-        ("Transfer-Encoding", "chunked"), ("Proxy-Authorization", "Basic x"), ("Proxy-Connection", "x"), ("Forwarded", "for=1"),
-        ("X-Forwarded-For", "1"), ("X-Forwarded-Host", "1"), ("Via", "x"), ("Content-Length", "3"), ("Expect", "100-continue"),
-        ("Accept-Encoding", "gzip"), ("Range", "bytes=0-3"), ("X-HTTP-Method-Override", "TRACE"),
-    ]  # fmt: skip
+        ("Host", "evil"),
+        ("Connection", "close, X-Named"),
+        ("X-Named", "1"),
+        ("Keep-Alive", "1"),
+        ("TE", "trailers"),
+        ("Trailer", "x"),
+        ("Transfer-Encoding", "chunked"),
+        ("Proxy-Authorization", "Basic x"),
+        ("Proxy-Connection", "x"),
+        ("Forwarded", "for=1"),
+        ("X-Forwarded-For", "1"),
+        ("X-Forwarded-Host", "1"),
+        ("Via", "x"),
+        ("Content-Length", "3"),
+        ("Expect", "100-continue"),
+        ("Accept-Encoding", "gzip"),
+        ("Range", "bytes=0-3"),
+        ("X-HTTP-Method-Override", "TRACE"),
+    ]
     kept = (("Anthropic-Version", "2023-06-01"), ("User-Agent", "claude-cli"))
     decision = forwarded(ask(headers=(*GOOD, *dropped, *kept)))
     assert decision.headers == (*kept, ("x-api-key", KEY), ("accept-encoding", "identity"))
@@ -207,10 +225,43 @@ def test_neither_key_nor_token_is_in_the_repr() -> None:
     assert KEY not in repr(GRANT)
 
 
-pieces = st.sampled_from([
-    "/", "v1", "messages", "/v1/messages", "/v1beta/models/", "..", ".", "%2e", "%2F", "%5c", "\\", ";", "?", "&", "=", "key", "%6bey", "#",
-    "@", ":", "http://", "evil.test", TOKEN, TOKEN[:8], TOKEN[8:], KEY, " ", "\r\n", "\x00", "%", "+", "é", "access_token",
-])  # fmt: skip
+pieces = st.sampled_from(
+    [
+        "/",
+        "v1",
+        "messages",
+        "/v1/messages",
+        "/v1beta/models/",
+        "..",
+        ".",
+        "%2e",
+        "%2F",
+        "%5c",
+        "\\",
+        ";",
+        "?",
+        "&",
+        "=",
+        "key",
+        "%6bey",
+        "#",
+        "@",
+        ":",
+        "http://",
+        "evil.test",
+        TOKEN,
+        TOKEN[:8],
+        TOKEN[8:],
+        KEY,
+        " ",
+        "\r\n",
+        "\x00",
+        "%",
+        "+",
+        "é",
+        "access_token",
+    ]
+)
 targets = st.one_of(
     st.lists(pieces, max_size=10).map("".join),
     st.lists(pieces, max_size=8).map(lambda parts: "/v1/messages" + "".join(parts)),

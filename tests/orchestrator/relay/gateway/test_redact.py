@@ -46,9 +46,18 @@ def test_an_empty_secret_is_refused() -> None:
 
 
 def test_response_headers_lose_the_secret_and_what_belongs_to_the_connection() -> None:
-    headers = CIMultiDict([
-        ("Content-Type", "text/event-stream"), ("X-Echo", "Bearer sk-secret"), ("sk-Secret", "1"), ("Connection", "x-hop"), ("X-Hop", "1"),
-        ("Set-Cookie", "a=1"), ("Request-Id", "r1"), ("Request-Id", "r2"), ("X-Bad", "\udcff"),
-    ])  # fmt: skip
+    headers = CIMultiDict(
+        [
+            ("Content-Type", "text/event-stream"),
+            ("X-Echo", "Bearer sk-secret"),
+            ("sk-Secret", "1"),
+            ("Connection", "x-hop"),
+            ("X-Hop", "1"),
+            ("Set-Cookie", "a=1"),
+            ("Request-Id", "r1"),
+            ("Request-Id", "r2"),
+            ("X-Bad", "\udcff"),
+        ]
+    )
     kept = clean_response_headers(headers, frozenset({"connection", "set-cookie"}), "sk-secret")
     assert kept == [("Content-Type", "text/event-stream"), ("Request-Id", "r1"), ("Request-Id", "r2")]

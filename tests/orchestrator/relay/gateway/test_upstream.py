@@ -15,10 +15,29 @@ from orchestrator.relay.gateway.upstream import Limits, describe, open_session
 def certificate(directory: Path) -> Path:
     """A certificate of its own making for ``localhost``, with its key in the same file."""
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost", "-keyout", directory / "key.pem", "-out", directory / "cert.pem"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-keyout",
+            directory / "key.pem",
+            "-out",
+            directory / "cert.pem",
+        ],
+        check=True,
+        capture_output=True,
+    )
     (directory / "both.pem").write_text((directory / "key.pem").read_text() + (directory / "cert.pem").read_text())
     return directory / "cert.pem"
 

@@ -84,8 +84,10 @@ async def test_a_clock_that_is_set_takes_no_way_out_away(directory: Path, monkey
     real = time.time
     monkeypatch.setattr("orchestrator.relay.process.server.time.time", lambda: real() + 86400)
     server._changed.set()  # it looks at the time
-    await link.call("grant", grant=grant_to_wire(grant_for(directory, "http://127.0.0.1:9", "run-2",
-                                                           expires_at=real() + 86400 + 600)))  # fmt: skip
+    await link.call(
+        "grant",
+        grant=grant_to_wire(grant_for(directory, "http://127.0.0.1:9", "run-2", expires_at=real() + 86400 + 600)),
+    )
     assert (await link.call("granted"))["runs"] == ["run-1", "run-2"]
     await link.aclose()
     await owner.aclose()

@@ -131,9 +131,16 @@ async def test_a_plain_request_is_written_anew_and_answered(directory: Path) -> 
     ):
         second = plain("evil.example", 80)
         said = await running.said(
-            plain("good.example", server.port, "Content-Length: 5", "Proxy-Connection: keep-alive", "Accept: */*",
-                  method="POST", body=b"12345" + second)
-        )  # fmt: skip
+            plain(
+                "good.example",
+                server.port,
+                "Content-Length: 5",
+                "Proxy-Connection: keep-alive",
+                "Accept: */*",
+                method="POST",
+                body=b"12345" + second,
+            )
+        )
         assert said == b"HTTP/1.1 200 \r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
         expected = f"POST /x HTTP/1.1\r\nHost: good.example:{server.port}\r\nAccept: */*\r\nContent-Length: 5\r\n"
         await eventually(lambda: len(heads) == 2)
@@ -312,10 +319,13 @@ async def test_there_is_an_end_to_connections(directory: Path) -> None:
     async with (
         target() as server,
         proxy_with(
-            directory, f"good.example:{server.port}", f"127.0.0.1:{server.port}",
-            resolver=good(), limits=Limits(connections=2),
+            directory,
+            f"good.example:{server.port}",
+            f"127.0.0.1:{server.port}",
+            resolver=good(),
+            limits=Limits(connections=2),
         ) as running,
-    ):  # fmt: skip
+    ):
         tunnel = await running.connect("good.example", server.port)
         waiting = await running.ask(b"CONNECT ")
         said = await running.said(connect("good.example", server.port))
@@ -334,10 +344,13 @@ async def test_a_tunnel_in_which_nothing_moves_is_cut(directory: Path) -> None:
     async with (
         target(serve) as server,
         proxy_with(
-            directory, f"good.example:{server.port}", f"127.0.0.1:{server.port}",
-            resolver=good(), limits=Limits(idle_seconds=0.2),
+            directory,
+            f"good.example:{server.port}",
+            f"127.0.0.1:{server.port}",
+            resolver=good(),
+            limits=Limits(idle_seconds=0.2),
         ) as running,
-    ):  # fmt: skip
+    ):
         reader, _writer = await running.connect("good.example", server.port)
         assert await to_end(reader) == b""
         assert [report.verdict for report in await running.reported(1)] == ["allowed"]
@@ -379,8 +392,10 @@ async def test_the_end_of_the_grant_cuts_what_is_under_way_and_reports_it(direct
         assert await to_end(reader) == b""
         assert not running.path.exists()
         assert [(report.verdict, report.count) for report in running.reports] == [
-            ("denied", 1), ("allowed", 1), ("denied", 1),
-        ]  # fmt: skip
+            ("denied", 1),
+            ("allowed", 1),
+            ("denied", 1),
+        ]
 
 
 async def test_new_rules_hold_for_the_next_connection_and_cut_none(directory: Path) -> None:

@@ -137,9 +137,15 @@ def test_the_variables_send_everything_but_loopback_to_the_proxy() -> None:
     proxy = "http://127.0.0.1:8118"
     assert env == {
         "PATH": "/bin",
-        "HTTPS_PROXY": proxy, "HTTP_PROXY": proxy, "ALL_PROXY": proxy, "NO_PROXY": "localhost,127.0.0.1,::1",
-        "https_proxy": proxy, "http_proxy": proxy, "all_proxy": proxy, "no_proxy": "localhost,127.0.0.1,::1",
-    }  # fmt: skip
+        "HTTPS_PROXY": proxy,
+        "HTTP_PROXY": proxy,
+        "ALL_PROXY": proxy,
+        "NO_PROXY": "localhost,127.0.0.1,::1",
+        "https_proxy": proxy,
+        "http_proxy": proxy,
+        "all_proxy": proxy,
+        "no_proxy": "localhost,127.0.0.1,::1",
+    }
     assert before["NO_PROXY"] == "*"
     assert _apply_egress_policy([], {"PATH": "/bin"})["HTTPS_PROXY"] == proxy
     assert _apply_egress_policy(None, before) == before
@@ -262,9 +268,13 @@ async def test_a_host_is_allowed_while_the_run_goes_on_and_stays_so_over_a_resta
         ]
     noted = [event for event in world.audit.events if event["event"] == "egress.host_added"]
     assert noted[0] == {
-        "event": "egress.host_added", "actor": USER, "user_id": USER, "backend": "echo", "run_id": run.run_id,
+        "event": "egress.host_added",
+        "actor": USER,
+        "user_id": USER,
+        "backend": "echo",
+        "run_id": run.run_id,
         "host": "pypi.org",
-    }  # fmt: skip
+    }
 
 
 async def test_a_host_that_is_allowed_while_the_run_waits_or_starts_holds_from_its_start(world: World) -> None:
@@ -355,15 +365,25 @@ async def test_a_denial_is_an_event_of_the_run_and_a_line_of_the_audit_log(world
         event = await service.until(run.run_id, "status", phase="egress_denied")
         assert event.source == "orchestrator"
         assert event.data == {
-            "phase": "egress_denied", "host": "evil.example", "port": 443, "reason": "no", "count": 2,
-        }  # fmt: skip
+            "phase": "egress_denied",
+            "host": "evil.example",
+            "port": 443,
+            "reason": "no",
+            "count": 2,
+        }
         answer(box)
         await service.finished(run.run_id)
     [noted] = world.audit.of("egress.")
     assert noted == {
-        "event": "egress.denied", "user_id": USER, "backend": "echo", "run_id": run.run_id, "host": "evil.example",
-        "port": 443, "count": 2, "reason": "no",
-    }  # fmt: skip
+        "event": "egress.denied",
+        "user_id": USER,
+        "backend": "echo",
+        "run_id": run.run_id,
+        "host": "evil.example",
+        "port": 443,
+        "count": 2,
+        "reason": "no",
+    }
 
 
 async def test_a_connection_is_a_line_of_the_audit_log_alone(world: World) -> None:
@@ -376,9 +396,16 @@ async def test_a_connection_is_a_line_of_the_audit_log_alone(world: World) -> No
         assert "status:egress_denied" not in shape(await service.events(run.run_id))
     [noted] = world.audit.of("egress.")
     assert noted == {
-        "event": "egress.allowed", "user_id": USER, "backend": "echo", "run_id": run.run_id, "host": "evil.example",
-        "port": 443, "count": 2, "bytes_up": 5, "bytes_down": 6,
-    }  # fmt: skip
+        "event": "egress.allowed",
+        "user_id": USER,
+        "backend": "echo",
+        "run_id": run.run_id,
+        "host": "evil.example",
+        "port": 443,
+        "count": 2,
+        "bytes_up": 5,
+        "bytes_down": 6,
+    }
 
 
 async def test_the_last_reports_come_before_the_end(world: World) -> None:

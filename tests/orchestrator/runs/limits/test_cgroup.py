@@ -163,8 +163,11 @@ async def test_a_killed_tool_ends_the_run_though_the_agent_lives(
     assert watch.verdict is not None
     assert watch.verdict.reason == "memory_exceeded"
     assert watch.verdict.details == {
-        "limit": "memory_max_bytes", "limit_bytes": LIMIT, "used_bytes": LIMIT, "enforcement": "cgroup",
-    }  # fmt: skip
+        "limit": "memory_max_bytes",
+        "limit_bytes": LIMIT,
+        "used_bytes": LIMIT,
+        "enforcement": "cgroup",
+    }
     assert not watch.polite
 
 

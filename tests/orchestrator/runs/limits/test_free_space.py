@@ -185,8 +185,12 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
     project = Path(__file__).parents[4]
     ran = subprocess.run(
         [unshare, "-Urm", "sh", "-c", mounted, sys.executable, str(tmp_path), IN_A_SMALL_PLACE],
-        cwd=project, env={"PYTHONPATH": str(project)}, capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=project,
+        env={"PYTHONPATH": str(project)},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr.decode()[-3000:]
     seen = json.loads(ran.stdout.decode().splitlines()[-1])
     assert "the disk is full" in seen["refused"]

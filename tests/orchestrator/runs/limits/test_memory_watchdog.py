@@ -41,9 +41,13 @@ class Allocator:
 @asynccontextmanager
 async def allocating(*before: str) -> AsyncIterator[Allocator]:
     process = await asyncio.create_subprocess_exec(
-        *before, sys.executable, allocator.__file__,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        *before,
+        sys.executable,
+        allocator.__file__,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         it = Allocator(process)
         assert process.stdout is not None

@@ -82,11 +82,19 @@ def test_the_disk_limit_comes_from_the_levels_as_the_others_do() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("memory_max_bytes", 0), ("memory_max_bytes", -1), ("memory_max_bytes", True), ("memory_max_bytes", 1.5),
-        ("memory_max_bytes", "1"), ("wall_clock_seconds", float("nan")), ("wall_clock_seconds", float("inf")),
-        ("wall_clock_seconds", "60"), ("pids_max", float("inf")), ("disk_max_bytes", -5), ("cpus", False),
+        ("memory_max_bytes", 0),
+        ("memory_max_bytes", -1),
+        ("memory_max_bytes", True),
+        ("memory_max_bytes", 1.5),
+        ("memory_max_bytes", "1"),
+        ("wall_clock_seconds", float("nan")),
+        ("wall_clock_seconds", float("inf")),
+        ("wall_clock_seconds", "60"),
+        ("pids_max", float("inf")),
+        ("disk_max_bytes", -5),
+        ("cpus", False),
     ],
-)  # fmt: skip
+)
 def test_nonsense_is_refused_whoever_asks(name: str, value: Any, privileged: bool) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         resolve_limits(config(), "codex", LimitsRequest(**{name: value}), privileged=privileged)

@@ -41,9 +41,10 @@ async def test_a_good_run_in_numbers(world: World) -> None:
     assert sum(numbers.of("events_total").values()) == len(events)
     assert numbers.of("events_total{kind=completed") == {"events_total{kind=completed,source=agent}": 1}
     assert {name: len(values) for name, values in numbers.measured.items() if "journal" not in name} == {
-        "queue_wait_seconds{backend=echo}": 1, "start_seconds{backend=echo}": 1,
+        "queue_wait_seconds{backend=echo}": 1,
+        "start_seconds{backend=echo}": 1,
         "run_seconds{backend=echo,outcome=completed}": 1,
-    }  # fmt: skip
+    }
     assert numbers.measured["journal_append_seconds"]
 
 
@@ -73,8 +74,10 @@ async def test_a_run_that_ends_in_the_line_counts_too(world: World) -> None:
         box = await service.box()
         await service.census.look()
         assert world.metrics.of("runs{") == {
-            "runs{state=queued}": 1, "runs{state=starting}": 1, "runs{state=running}": 0,
-        }  # fmt: skip
+            "runs{state=queued}": 1,
+            "runs{state=starting}": 1,
+            "runs{state=running}": 0,
+        }
         await service.runs.cancel(second.run_id, user_id=USER, actor="user:alice")
         answer(box)
         await service.finished(first.run_id)
@@ -94,9 +97,11 @@ async def test_reports_of_the_proxy_are_counted_also_without_their_run(world: Wo
             EgressReport(run_id="gone", verdict="allowed", host="a", port=1, bytes_up=5, bytes_down=6)
         )
     assert world.metrics.of("egress") == {
-        "egress_attempts_total{verdict=denied}": 3, "egress_attempts_total{verdict=allowed}": 1,
-        "egress_bytes_total{direction=up}": 5, "egress_bytes_total{direction=down}": 6,
-    }  # fmt: skip
+        "egress_attempts_total{verdict=denied}": 3,
+        "egress_attempts_total{verdict=allowed}": 1,
+        "egress_bytes_total{direction=up}": 5,
+        "egress_bytes_total{direction=down}": 6,
+    }
 
 
 async def test_the_relays_numbers_are_absent_when_nobody_knows_them(world: World) -> None:
@@ -139,17 +144,25 @@ async def test_a_run_from_its_submission_to_its_end(world: World) -> None:
     run_and_tier = {**about, "subagent_id": run.subagent_id, "tier": 0}
     submitted, used, started, ended = world.audit.events
     assert submitted == {
-        "event": "run.submitted", "actor": "service:codumentor", **run_and_tier, "workspace": "overlay", "repo": None,
-    }  # fmt: skip
+        "event": "run.submitted",
+        "actor": "service:codumentor",
+        **run_and_tier,
+        "workspace": "overlay",
+        "repo": None,
+    }
     assert used == {"event": "credential.used", **about, "link": "technical_user"}
     assert started.pop("image_id")
     assert started.pop("cli_version")
     assert started == {"event": "run.started", **run_and_tier, "credential": "technical_user"}
     assert ended.pop("duration_ms") >= 0
     assert ended == {
-        "event": "run.ended", **run_and_tier, "credential": "technical_user", "outcome": "completed", "reason": None,
+        "event": "run.ended",
+        **run_and_tier,
+        "credential": "technical_user",
+        "outcome": "completed",
+        "reason": None,
         "exit_code": 0,
-    }  # fmt: skip
+    }
 
 
 async def test_neither_prompt_nor_answer_is_a_fact(world: World) -> None:
@@ -170,9 +183,14 @@ async def test_a_limit_is_a_line_of_its_own_before_the_end(world: World) -> None
     hit, ended = world.audit.events[-2:]
     used = record.error["details"]["used_bytes"]
     assert hit == {
-        "event": "limit.hit", "user_id": USER, "run_id": run.run_id, "backend": "echo", "limit": "output_exceeded",
-        "allowed": 2000, "used": used,
-    }  # fmt: skip
+        "event": "limit.hit",
+        "user_id": USER,
+        "run_id": run.run_id,
+        "backend": "echo",
+        "limit": "output_exceeded",
+        "allowed": 2000,
+        "used": used,
+    }
     assert (ended["event"], ended["reason"]) == ("run.ended", "output_exceeded")
     assert world.metrics.of("limit_hits") == {"limit_hits_total{limit=output_exceeded}": 1}
 
@@ -186,8 +204,12 @@ async def test_a_cancel_is_noted_once_with_who_wanted_it(world: World) -> None:
         await service.finished(run.run_id)
     [cancel] = world.audit.of("run.cancel")
     assert cancel == {
-        "event": "run.cancel", "actor": "admin:root", "user_id": USER, "run_id": run.run_id, "backend": "echo",
-    }  # fmt: skip
+        "event": "run.cancel",
+        "actor": "admin:root",
+        "user_id": USER,
+        "run_id": run.run_id,
+        "backend": "echo",
+    }
 
 
 async def test_no_container_is_made_when_the_start_cannot_be_written_down(world: World) -> None:
@@ -221,9 +243,12 @@ async def test_who_deletes_and_who_cleans_up(world: World) -> None:
         await service.finished(run.run_id)
         await service.runs.delete_subagent(run.subagent_id, user_id=USER, actor="user:alice")
     assert world.audit.events[-1] == {
-        "event": "subagent.deleted", "actor": "user:alice", "user_id": USER, "backend": "echo",
+        "event": "subagent.deleted",
+        "actor": "user:alice",
+        "user_id": USER,
+        "backend": "echo",
         "subagent_id": run.subagent_id,
-    }  # fmt: skip
+    }
 
 
 async def test_an_account_from_its_login_to_its_removal(tmp_path: Path) -> None:
@@ -239,7 +264,7 @@ async def test_an_account_from_its_login_to_its_removal(tmp_path: Path) -> None:
         {"event": "account.connect", "actor": "service:codumentor", **about},
         {"event": "account.disconnect", "actor": "user:alice", **about, "mode": "wait"},
         {"event": "account.removed", **about},
-    ]  # fmt: skip
+    ]
 
 
 async def test_an_account_is_not_made_or_removed_unnoted(tmp_path: Path) -> None:
@@ -269,12 +294,20 @@ async def test_the_trace_of_a_good_run(world: World) -> None:
     assert (trace.run_id, trace.traceparent, trace.failed) == (run.run_id, PARENT, False)
     tokens = {f"podmentor.tokens.{kind}": count for kind, count in record.usage["tokens"].items()}
     assert trace.attributes == {
-        "podmentor.run_id": run.run_id, "podmentor.backend": "echo", "podmentor.tier": 0,
-        "podmentor.outcome": "completed", **tokens,
-    }  # fmt: skip
+        "podmentor.run_id": run.run_id,
+        "podmentor.backend": "echo",
+        "podmentor.tier": 0,
+        "podmentor.outcome": "completed",
+        **tokens,
+    }
     assert [step.name for step in trace.steps] == [
-        "queue", "credentials", "workspace", "start", "running", "teardown",
-    ]  # fmt: skip
+        "queue",
+        "credentials",
+        "workspace",
+        "start",
+        "running",
+        "teardown",
+    ]
     times: list[Any] = [trace.began, *(time for step in trace.steps for time in (step.began, step.ended)), trace.ended]
     assert times == sorted(times)
     assert not any(step.failed for step in trace.steps)
@@ -289,8 +322,10 @@ async def test_the_trace_of_a_run_that_could_not_be_started(world: World) -> Non
     assert trace.failed
     assert trace.attributes["podmentor.reason"] == "sandbox_failed"
     assert [(step.name, step.failed) for step in trace.steps] == [
-        ("queue", False), ("credentials", True), ("teardown", False),
-    ]  # fmt: skip
+        ("queue", False),
+        ("credentials", True),
+        ("teardown", False),
+    ]
 
 
 async def test_the_parent_outlives_the_service(world: World) -> None:

@@ -25,25 +25,33 @@ def decode(log: bytes, size: int, exit_code: int | None = 0) -> list[Stamped]:
     return out + decoder.close(exit_code)
 
 
-SAMPLE = b"".join([
-    say(1, session="s1"),
-    log_line(b"warning: one", stream="stderr", second=2),
-    log_line(b'{"text":"hel', mark="P", second=3),
-    log_line(b"noise between the pieces", stream="stderr", second=3),
-    log_line(b'lo"}', second=4),
-    log_line(b"\xff\xfe not json", second=5),
-    say(6, done="hello"),
-    log_line(b"bye", stream="stderr", second=7),
-    log_line(b"tail without newline", stream="stderr", mark="P", second=8),
-])  # fmt: skip
+SAMPLE = b"".join(
+    [
+        say(1, session="s1"),
+        log_line(b"warning: one", stream="stderr", second=2),
+        log_line(b'{"text":"hel', mark="P", second=3),
+        log_line(b"noise between the pieces", stream="stderr", second=3),
+        log_line(b'lo"}', second=4),
+        log_line(b"\xff\xfe not json", second=5),
+        say(6, done="hello"),
+        log_line(b"bye", stream="stderr", second=7),
+        log_line(b"tail without newline", stream="stderr", mark="P", second=8),
+    ]
+)
 
 
 def test_order_stamps_and_the_terminal_event_last() -> None:
     events = decode(SAMPLE, len(SAMPLE))
     assert [(e.ts[17:19], e.event.kind) for e in events] == [
-        ("01", "session_started"), ("02", "status"), ("03", "status"), ("04", "message_delta"), ("05", "status"),
-        ("07", "status"), ("08", "status"), ("08", "completed"),
-    ]  # fmt: skip
+        ("01", "session_started"),
+        ("02", "status"),
+        ("03", "status"),
+        ("04", "message_delta"),
+        ("05", "status"),
+        ("07", "status"),
+        ("08", "status"),
+        ("08", "completed"),
+    ]
     assert events[0].ts == "2026-01-02T01:04:01.123456Z"
 
 
@@ -87,9 +95,12 @@ def test_missing_output_is_told_where_it_is_missing() -> None:
     events = decode(log, len(log))
     kinds = [(e.event.kind, getattr(e.event, "phase", None)) for e in events]
     assert kinds == [
-        ("session_started", None), ("status", "unparsed"), ("status", "output_lost"), ("message_delta", None),
+        ("session_started", None),
+        ("status", "unparsed"),
+        ("status", "output_lost"),
+        ("message_delta", None),
         ("completed", None),
-    ]  # fmt: skip
+    ]
     assert [decode(log, size) for size in (1, 3, 50)] == [events] * 3
 
 

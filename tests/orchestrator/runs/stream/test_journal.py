@@ -22,10 +22,22 @@ DONE = Completed(final_text="x", tokens=Tokens(input=0, output=0), duration_ms=0
 
 def new_run(run_id: str = "1" * 32, subagent_id: str = "a" * 32, **over: Any) -> NewRun:
     values: dict[str, Any] = {
-        "run_id": run_id, "subagent_id": subagent_id, "new_subagent": True, "user_id": "u", "backend": "echo",
-        "query": "q", "tier": 1, "repo": None, "source_path": None, "workspace": "overlay",
-        "limits": ResourceLimits(), "egress": None, "metadata": {"k": "v"}, "idempotency_key": None, "request_sha256": "r",
-    }  # fmt: skip
+        "run_id": run_id,
+        "subagent_id": subagent_id,
+        "new_subagent": True,
+        "user_id": "u",
+        "backend": "echo",
+        "query": "q",
+        "tier": 1,
+        "repo": None,
+        "source_path": None,
+        "workspace": "overlay",
+        "limits": ResourceLimits(),
+        "egress": None,
+        "metadata": {"k": "v"},
+        "idempotency_key": None,
+        "request_sha256": "r",
+    }
     return NewRun(**{**values, **over})
 
 
@@ -46,10 +58,16 @@ async def test_events_are_numbered_without_gaps_and_replayed_from_any_number(jou
     records = await read_all(journal, run.run_id, follow=True)
     assert [record.seq for record in records] == [1, 2, 3, 4]
     assert records[0].to_dict() == {
-        "seq": 1, "ts": "2026-01-01T00:00:00Z", "run_id": run.run_id, "subagent_id": run.subagent_id,
-        "backend": "echo", "kind": "message_delta", "source": "agent", "parent_tool_call_id": None,
+        "seq": 1,
+        "ts": "2026-01-01T00:00:00Z",
+        "run_id": run.run_id,
+        "subagent_id": run.subagent_id,
+        "backend": "echo",
+        "kind": "message_delta",
+        "source": "agent",
+        "parent_tool_call_id": None,
         "data": {"text": "a", "message_id": "m"},
-    }  # fmt: skip
+    }
     for after in range(6):
         assert [r.seq for r in await read_all(journal, run.run_id, after, follow=True)] == list(range(after + 1, 5))
 

@@ -33,9 +33,15 @@ def upper(mount: WorkspaceMount) -> Path:
 
 def git(repo: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     environment = {
-        "PATH": os.defpath, "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": str(repo.parent),
-        "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@b",
-    }  # fmt: skip
+        "PATH": os.defpath,
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CEILING_DIRECTORIES": str(repo.parent),
+        "GIT_AUTHOR_NAME": "A",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "A",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }
     done = subprocess.run(["git", *arguments], cwd=repo, env=environment, capture_output=True, check=False, input=stdin)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -63,12 +69,29 @@ async def test_added_modified_and_deleted_with_their_counts(mount: WorkspaceMoun
     (upper(mount) / "new.txt").write_text("hello\n")
     text = "100644"
     assert await listed(mount) == [
-        FileChange(path="gone.txt", change="deleted", size=None, binary=False, insertions=0, deletions=2, old_size=4,
-                   old_mode=text),
-        FileChange(path="mod.txt", change="modified", size=82, binary=False, insertions=1, deletions=1, old_size=80,
-                   mode=text, old_mode=text),
+        FileChange(
+            path="gone.txt",
+            change="deleted",
+            size=None,
+            binary=False,
+            insertions=0,
+            deletions=2,
+            old_size=4,
+            old_mode=text,
+        ),
+        FileChange(
+            path="mod.txt",
+            change="modified",
+            size=82,
+            binary=False,
+            insertions=1,
+            deletions=1,
+            old_size=80,
+            mode=text,
+            old_mode=text,
+        ),
         FileChange(path="new.txt", change="added", size=6, binary=False, insertions=1, deletions=0, mode=text),
-    ]  # fmt: skip
+    ]
     patch = await patched(mount)
     assert b"@@ -1,7 +1,6 @@\n 0\n 1\n 2\n-3\n 4\n 5\n 6\n@@ -28,3 +27,4 @@\n" in patch
     assert b"+tail\n\\ No newline at end of file\n" in patch
@@ -81,9 +104,13 @@ async def test_the_patch_is_byte_for_byte_what_git_writes(mount: WorkspaceMount,
     numbers = "".join(f"{i}\n" for i in range(40))
     old = {"del": "1\n2\n", "mod x": numbers, "tab\t": "1\n", "mode": "1\n", "both": "1\n2", "kind": "1\n"}
     new = {
-        "mod x": numbers.replace("7\n", "", 1) + "40", "tab\t": "2\n", "empty": "", "caf\u00e9": "1\n", "mode": "1\n",
+        "mod x": numbers.replace("7\n", "", 1) + "40",
+        "tab\t": "2\n",
+        "empty": "",
+        "caf\u00e9": "1\n",
+        "mode": "1\n",
         "both": "1\n3",
-    }  # fmt: skip
+    }
     for top in (mount.source, repo):
         for name, text in old.items():
             (top / name).write_text(text)
@@ -223,8 +250,10 @@ async def test_a_link_in_the_upper_is_never_followed(mount: WorkspaceMount, tmp_
     patch = await patched(mount)
     assert b"top secret" not in patch
     assert [(c.path, c.change) for c in await listed(mount)] == [
-        ("dir", "added"), ("dir/key", "deleted"), ("file", "added"),
-    ]  # fmt: skip
+        ("dir", "added"),
+        ("dir/key", "deleted"),
+        ("file", "added"),
+    ]
     assert b"new file mode 120000" in patch
 
 
@@ -254,8 +283,9 @@ async def test_a_directory_that_is_too_deep_is_reported_as_a_whole(
     (deep / "f").write_text("x\n")
     (upper(mount) / "a" / "g").write_text("x\n")
     assert [(c.path, c.change, c.binary) for c in await listed(mount)] == [
-        ("a/b/c", "added", True), ("a/g", "added", False),
-    ]  # fmt: skip
+        ("a/b/c", "added", True),
+        ("a/g", "added", False),
+    ]
     assert b"Binary files /dev/null and b/a/b/c differ\n" in await patched(mount)
 
 

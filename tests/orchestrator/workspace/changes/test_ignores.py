@@ -33,8 +33,13 @@ async def test_rules_of_the_repo_and_of_the_agent(mount: WorkspaceMount) -> None
         (upper(mount) / name).write_text("x\n")
     (upper(mount) / "new" / ".gitignore").write_text("log\n")
     assert await listed(mount) == {
-        "a.o": True, "b.c": False, "build/deep/x": True, "new/.gitignore": False, "new/log": True, "sub/keep.o": False,
-    }  # fmt: skip
+        "a.o": True,
+        "b.c": False,
+        "build/deep/x": True,
+        "new/.gitignore": False,
+        "new/log": True,
+        "sub/keep.o": False,
+    }
 
 
 async def test_rules_that_the_agent_removed_do_not_count(mount: WorkspaceMount) -> None:

@@ -54,8 +54,10 @@ def test_blocks_turn_the_old_file_into_the_new_one(old: list[bytes], new: list[b
 
 
 @settings(database=None, max_examples=200)
-@given(st.lists(st.sampled_from([b"a\n", b"b\n"]), min_size=8, max_size=16),
-       st.lists(st.sampled_from([b"a\n", b"b\n"]), min_size=8, max_size=16))  # fmt: skip
+@given(
+    st.lists(st.sampled_from([b"a\n", b"b\n"]), min_size=8, max_size=16),
+    st.lists(st.sampled_from([b"a\n", b"b\n"]), min_size=8, max_size=16),
+)
 def test_without_anchors_the_script_is_the_shortest(old: list[bytes], new: list[bytes]) -> None:
     trimmed_old, trimmed_new = [*old, b"x\n"], [b"y\n", *new]
     if any(old.count(line) == 1 == new.count(line) for line in old):

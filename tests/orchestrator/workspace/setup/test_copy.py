@@ -17,9 +17,13 @@ from tests.orchestrator.workspace.trees import File, Link, Tree, fake_whiteout, 
 
 ID = "0" * 32
 OLD: Tree = {
-    b"a": File(b"1\n2\n3\n4\n5\n"), b"b": File(b"b\n"), b"run": File(b"", executable=True), b"link": Link(b"/nowhere"),
-    b"odd \xff\n": File(b""), b"d": {b"x": File(b"x\n")},
-}  # fmt: skip
+    b"a": File(b"1\n2\n3\n4\n5\n"),
+    b"b": File(b"b\n"),
+    b"run": File(b"", executable=True),
+    b"link": Link(b"/nowhere"),
+    b"odd \xff\n": File(b""),
+    b"d": {b"x": File(b"x\n")},
+}
 
 
 @pytest.fixture

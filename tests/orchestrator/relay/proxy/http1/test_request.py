@@ -61,16 +61,31 @@ def test_a_whole_url_is_read(target: str, host: str, port: int, path: str) -> No
 def test_a_request_is_written_anew_for_one_connection() -> None:
     head = read(
         get(
-            "Accept: */*", "Connection: close, X-Once", "X-Once: 1", "Keep-Alive: timeout=5", "TE: trailers",
-            "Proxy-Authorization: Basic eA==", "Proxy-Connection: keep-alive", "Upgrade: websocket", "X-Text: grün",
-            "Authorization: Bearer t", "Content-Length: 3", method="POST", target="http://api.example.com:8080/x",
+            "Accept: */*",
+            "Connection: close, X-Once",
+            "X-Once: 1",
+            "Keep-Alive: timeout=5",
+            "TE: trailers",
+            "Proxy-Authorization: Basic eA==",
+            "Proxy-Connection: keep-alive",
+            "Upgrade: websocket",
+            "X-Text: grün",
+            "Authorization: Bearer t",
+            "Content-Length: 3",
+            method="POST",
+            target="http://api.example.com:8080/x",
         ).replace(b"Host: api.example.com", b"Host: api.example.com:8080")
-    )  # fmt: skip
+    )
     assert isinstance(head, Request)
     assert head.render() == lines(
-        "POST /x HTTP/1.1", "Host: api.example.com:8080", "Accept: */*", "X-Text: grün", "Authorization: Bearer t",
-        "Content-Length: 3", "Connection: close",
-    )  # fmt: skip
+        "POST /x HTTP/1.1",
+        "Host: api.example.com:8080",
+        "Accept: */*",
+        "X-Text: grün",
+        "Authorization: Bearer t",
+        "Content-Length: 3",
+        "Connection: close",
+    )
 
 
 @pytest.mark.parametrize(
@@ -228,11 +243,17 @@ ANY = st.text(st.characters(max_codepoint=0xFF), max_size=12)
 @given(
     st.sampled_from(["GET", "POST", "CONNECT"]),
     st.from_regex(r"(http://)?[a-z.@:0-9#?/\[\]%-]{0,30}", fullmatch=True),
-    st.lists(FIELD | st.tuples(st.sampled_from(["Host", "Content-Length", "Transfer-Encoding", "Connection"]),
-                               st.sampled_from(["a.example", "chunked", "3", "close", "host"])), max_size=5),
+    st.lists(
+        FIELD
+        | st.tuples(
+            st.sampled_from(["Host", "Content-Length", "Transfer-Encoding", "Connection"]),
+            st.sampled_from(["a.example", "chunked", "3", "close", "host"]),
+        ),
+        max_size=5,
+    ),
     ANY,
     st.integers(1, 40),
-)  # fmt: skip
+)
 def test_any_cutting_gives_the_same(
     method: str, target: str, fields: list[tuple[str, str]], noise: str, size: int
 ) -> None:

@@ -42,8 +42,16 @@ def test_answers_are_read(fields: list[str], method: str, status: str, body: obj
 
 
 def test_an_answer_is_written_for_one_connection() -> None:
-    data = lines("HTTP/1.0 200 OK", "Connection: keep-alive, X-Hop", "Keep-Alive: 5", "X-Hop: 1", "Set-Cookie: a=b",
-                 "Proxy-Authenticate: Basic", "Upgrade: h2c", "Content-Length: 2")  # fmt: skip
+    data = lines(
+        "HTTP/1.0 200 OK",
+        "Connection: keep-alive, X-Hop",
+        "Keep-Alive: 5",
+        "X-Hop: 1",
+        "Set-Cookie: a=b",
+        "Proxy-Authenticate: Basic",
+        "Upgrade: h2c",
+        "Content-Length: 2",
+    )
     [head], _ = answers(data)
     assert head.render() == lines("HTTP/1.1 200 ", "Set-Cookie: a=b", "Content-Length: 2", "Connection: close")
 
