@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orchestrator.doctor.model import Finding, Subject, failed, ok, warning
 from orchestrator.doctor.probe import PathFacts, Probe
+from orchestrator.system.mounts import mount_of, parse_mounts
 
 GIB = 1024**3
 LOW_BYTES, TOO_LOW_BYTES = 5 * GIB, 1 * GIB
@@ -33,20 +34,6 @@ async def nearest(probe: Probe, path: Path) -> tuple[Path, PathFacts] | None:
         if facts is not None:
             return candidate, facts
     return None
-
-
-def filesystem_type(mountinfo: str, path: Path) -> str | None:
-    """Type of the file system that ``path`` is on, from /proc/self/mountinfo (a later mount hides an earlier)."""
-    best: tuple[int, str] | None = None
-    for line in mountinfo.splitlines():
-        fields = line.split()
-        if len(fields) < 7 or "-" not in fields[6:]:
-            continue
-        point = Path(fields[4].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
-        kind = fields[fields.index("-", 6) + 1]
-        if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
-            best = (len(point.parts), kind)
-    return best[1] if best else None
 
 
 async def disk_space(subject: Subject) -> Finding:
@@ -100,7 +87,8 @@ async def _file_system(subject: Subject, state: Path, facts: PathFacts) -> Findi
     elsewhere = (
         "printf 'storage:\\n  state_dir: /var/lib/podmentor/state\\n' >> podmentor.yaml   # a place on a local disk"
     )
-    kind = filesystem_type(await probe.read(Path("/proc/self/mountinfo")) or "", state) or "unknown"
+    mount = mount_of(state, parse_mounts(await probe.read(Path("/proc/self/mountinfo")) or ""))
+    kind = "unknown" if mount is None else mount.kind
     if kind in NETWORK_FILE_SYSTEMS or kind.startswith("fuse."):
         return failed(name, f"{state} is on {kind}, which cannot carry an overlay or SQLite's locks", elsewhere)
     if kind == "overlay":

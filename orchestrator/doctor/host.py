@@ -6,10 +6,9 @@ from pathlib import Path
 
 from orchestrator.doctor.model import Finding, Subject, failed, ok, warning
 from orchestrator.doctor.probe import Probe
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 
 SUBIDS_NEEDED = 65536
-SOCKET_PATH_LIMIT = 107
-"""Bytes of a Unix socket's path (sun_path has 108, with the ending zero)."""
 RUN_ID_LENGTH = 36
 SOCKET_NAMES = ("egress.sock", "gateway.sock", "mcp.sock")
 
@@ -158,14 +157,14 @@ async def socket_paths(subject: Subject) -> Finding:
     """The longest socket path of a run must fit into the kernel's field for it."""
     name = "socket paths"
     directory = subject.paths.control_dir("r" * RUN_ID_LENGTH)
-    longest = max(len(str(directory / socket).encode()) for socket in SOCKET_NAMES)
-    if longest > SOCKET_PATH_LIMIT:
+    longest = max(socket_path_bytes(directory / socket) for socket in SOCKET_NAMES)
+    if longest > SOCKET_PATH_MAX:
         return failed(
             name,
-            f"up to {longest} bytes below {subject.paths.runtime_dir}, {SOCKET_PATH_LIMIT} are possible",
+            f"up to {longest} bytes below {subject.paths.runtime_dir}, {SOCKET_PATH_MAX} are possible",
             f"printf 'storage:\\n  runtime_dir: /run/user/{subject.probe.uid}/podmentor\\n' >> podmentor.yaml",
         )
-    return ok(name, f"up to {longest} of {SOCKET_PATH_LIMIT} bytes")
+    return ok(name, f"up to {longest} of {SOCKET_PATH_MAX} bytes")
 
 
 async def init_program(subject: Subject) -> Finding:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from orchestrator.system.files import write_atomic
+
 OUTPUT_LIMIT = 4 * 1024**2
 """Bytes of a command's output that are kept."""
 READ_SIZE = 64 * 1024
@@ -184,11 +186,8 @@ class SystemProbe:
 
     async def write(self, path: Path, text: str) -> None:
         def write() -> None:
-            scratch = path.with_name(f".{path.name}.{os.getpid()}")
             with contextlib.suppress(OSError):
-                scratch.touch(mode=0o600)
-                scratch.write_text(text, encoding="utf-8")
-                scratch.replace(path)
+                write_atomic(path, text.encode(), durable=False)
 
         await asyncio.to_thread(write)
 

@@ -1,11 +1,11 @@
 """The seccomp profile that containers are given, on disk; ``orchestrator.contract.seccomp`` says what is in it."""
 
 import logging
-import os
 from pathlib import Path
 from typing import Final
 
 from orchestrator.contract.seccomp import narrowed_text
+from orchestrator.system.files import write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +21,7 @@ def write_profile(source: str, directory: Path) -> str | None:
     try:
         text = narrowed_text(Path(source).read_text(encoding="utf-8"))
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = directory / f".{FILE}.{os.getpid()}"  # somebody may be reading the one in place
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
+        write_atomic(path, text.encode(), durable=False)  # somebody may be reading the one in place
     except (OSError, ValueError) as error:
         log.warning("the seccomp profile %s cannot be narrowed (%s): containers get it as it is", source, error)
         return None

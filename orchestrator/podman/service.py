@@ -12,7 +12,6 @@ beforehand by a call that ends, and the process that really listens is looked up
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 from pathlib import Path
@@ -22,7 +21,9 @@ from orchestrator.errors import RuntimeUnavailableError, SandboxError
 from orchestrator.podman.environment import UNSET
 from orchestrator.podman.transport import Transport
 from orchestrator.system import processes
+from orchestrator.system.locks import try_lock
 from orchestrator.system.processes import HeldProcess
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,6 @@ INFO_SECONDS: Final = 30.0
 PREPARE_SECONDS: Final = 60.0
 HUNG_SECONDS: Final = 0.5
 """Between TERM and KILL for a service that does not answer (a stopped process takes no TERM)."""
-SOCKET_PATH_BYTES: Final = 107
 
 
 class PodmanService:
@@ -153,7 +153,7 @@ class PodmanService:
     # --- our own service -------------------------------------------------------------------------------------------
 
     async def _own(self) -> Path:
-        if len(os.fsencode(self._own_socket)) > SOCKET_PATH_BYTES:
+        if socket_path_bytes(self._own_socket) > SOCKET_PATH_MAX:
             raise RuntimeUnavailableError(
                 f"the path of the Podman socket is too long ({self._own_socket}): set a shorter storage.runtime_dir"
             )
@@ -175,13 +175,10 @@ class PodmanService:
             return True
         try:
             self._runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(self._runtime_dir / "podman.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = try_lock(self._runtime_dir / "podman.lock")
         except OSError as error:
             raise RuntimeUnavailableError(f"the runtime directory {self._runtime_dir} is not usable: {error}") from None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
+        if fd is None:
             return False
         self._lock_fd = fd
         return True

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
 
 from orchestrator.contract.secrets import SecretInfo
-from orchestrator.errors import PodmentorError, SecretUnreadableError, StorageError
-from orchestrator.system.sqlite_file import storage_error
+from orchestrator.errors import SecretUnreadableError, StorageError
+from orchestrator.system.sqlite import SqliteThread
+from orchestrator.system.times import utc_now
 from orchestrator.vault.master import KeySource
 from orchestrator.vault.sealed import MasterKey
-from orchestrator.vault.table import SecretTable, utc_now
+from orchestrator.vault.table import SecretTable, prepare
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -33,11 +31,9 @@ class Vault:
     """
 
     def __init__(self, path: Path, keys: KeySource | None, *, now: Callable[[], datetime] = utc_now) -> None:
-        self._path = path
         self._keys = keys
         self._now = now
-        self._table: SecretTable | None = None
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="vault")
+        self._database = SqliteThread(path, name="the vault", prepare=prepare)
 
     async def __aenter__(self) -> Self:
         return self
@@ -47,11 +43,7 @@ class Vault:
 
     async def aclose(self) -> None:
         """Close the connection and end the thread.  Safe to call twice."""
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
-        except RuntimeError:
-            return  # the thread has ended already
-        self._executor.shutdown(wait=False)
+        await self._database.aclose()
 
     async def get(self, user_id: str, name: str) -> str | None:
         """The value; None: there is none."""
@@ -101,23 +93,4 @@ class Vault:
         return await self._run(lambda table: table.discard_all())
 
     async def _run(self, work: Callable[[SecretTable], T]) -> T:
-        """``work`` in the thread; bounded by SQLite's busy timeout."""
-
-        def job() -> T:
-            try:
-                if self._table is None:
-                    self._table = SecretTable(self._path, self._keys, self._now)
-                return work(self._table)
-            except PodmentorError:
-                raise
-            except sqlite3.DatabaseError as error:
-                raise storage_error(error, self._path) from error
-            except (sqlite3.Error, OSError) as error:
-                raise StorageError(f"the vault cannot be used ({error}): look at {self._path.parent}") from error
-
-        return await asyncio.get_running_loop().run_in_executor(self._executor, job)
-
-    def _close(self) -> None:
-        if self._table is not None:
-            self._table.close()
-            self._table = None
+        return await self._database.run(lambda db: work(SecretTable(db, self._keys, self._now)))

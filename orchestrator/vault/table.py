@@ -7,19 +7,17 @@ the database alone says which key file is the right one.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from orchestrator.contract.secrets import SecretInfo
 from orchestrator.errors import ConflictError, SecretUnreadableError, StorageError, VaultUnavailableError
-from orchestrator.system.sqlite_file import ensure_private_file
+from orchestrator.system.sqlite import transaction
+from orchestrator.system.times import rfc3339
 from orchestrator.vault.master import KeySource
 from orchestrator.vault.sealed import MasterKey, key_id_of, open_sealed, seal, unreadable
 
-BUSY_MS: Final = 5000
 _USE_STEP: Final = timedelta(minutes=1)
 _SCHEMA: Final = (
     """
@@ -39,31 +37,21 @@ CREATE TABLE IF NOT EXISTS secrets (
 _INFO: Final = "user_id, name, fingerprint, created_at, updated_at, last_used_at"
 
 
-def utc_now() -> datetime:
-    """The time."""
-    return datetime.now(UTC)
+def prepare(connection: sqlite3.Connection) -> None:
+    """What a new connection needs: commits that survive a power failure, deletes that leave no bytes, the tables."""
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = ON")
+    for statement in _SCHEMA:
+        connection.execute(statement)
 
 
 class SecretTable:
-    """An open connection.  sqlite3.Error is left to the caller."""
+    """The records, on a connection that ``prepare`` has had.  sqlite3.Error is left to the caller."""
 
-    def __init__(self, path: Path, keys: KeySource | None, now: Callable[[], datetime] = utc_now) -> None:
-        ensure_private_file(path)
+    def __init__(self, db: sqlite3.Connection, keys: KeySource | None, now: Callable[[], datetime]) -> None:
+        self._db = db
         self._keys = keys
         self._now = now
-        self._db = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
-        try:
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
-                self._db.execute(f"PRAGMA {pragma}")
-            for statement in _SCHEMA:
-                self._db.execute(statement)
-        except BaseException:
-            self._db.close()
-            raise
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._db.close()
 
     def key_id(self) -> str | None:
         """The master key that counts; None: nothing has been sealed yet."""
@@ -72,7 +60,7 @@ class SecretTable:
 
     def settle(self) -> None:
         """Finish a rotation that was cut short, as far as the files go."""
-        with self._transaction():
+        with transaction(self._db):
             if self._keys is not None and (key_id := self.key_id()) is not None:
                 self._keys.settle(key_id)
 
@@ -87,8 +75,8 @@ class SecretTable:
 
     def put(self, user_id: str, name: str, value: str) -> SecretInfo:
         """Store a value."""
-        at = _text(self._now())
-        with self._transaction():
+        at = _seconds(self._now())
+        with transaction(self._db):
             master = self._master()
             self._set_key_id(master.key_id)
             self._db.execute(
@@ -129,7 +117,7 @@ class SecretTable:
         self._db.execute(
             "UPDATE secrets SET last_used_at = ?1 WHERE user_id = ?2 AND name = ?3"
             " AND (last_used_at IS NULL OR last_used_at <= ?4)",
-            (_text(now), user_id, name, _text(now - _USE_STEP)),
+            (_seconds(now), user_id, name, _seconds(now - _USE_STEP)),
         )
 
     def unreadable(self) -> list[SecretUnreadableError]:
@@ -143,7 +131,7 @@ class SecretTable:
         when a record cannot be read: nothing has changed then.
         """
         assert self._keys is not None
-        with self._transaction():
+        with transaction(self._db):
             old = self._master()
             self._keys.settle(old.key_id)
             values, broken = self._read_all()
@@ -171,7 +159,7 @@ class SecretTable:
 
     def discard_all(self) -> int:
         """Remove every secret, read or not, and forget the master key; how many."""
-        with self._transaction():
+        with transaction(self._db):
             count = self._db.execute("DELETE FROM secrets").rowcount
             self._db.execute("DELETE FROM vault_key")
         return count
@@ -218,20 +206,9 @@ class SecretTable:
             (key_id,),
         )
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
 
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _seconds(moment: datetime) -> str:
+    return rfc3339(moment, "seconds")
 
 
 def _info(row: tuple[Any, ...]) -> SecretInfo:

@@ -6,6 +6,7 @@ import pytest
 from orchestrator.config.models import Paths
 from orchestrator.doctor import host
 from orchestrator.doctor.probe import Output
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX
 from tests.fakes.doctor import OURS, RUNTIME, STATE, USER, good_info, good_machine, subject
 
 
@@ -140,7 +141,7 @@ async def test_podman_without_a_runtime_directory() -> None:
 
 @pytest.mark.parametrize(("extra", "status"), [(0, "ok"), (1, "failed")])
 async def test_socket_path_limit(extra: int, status: str) -> None:
-    longest = host.SOCKET_PATH_LIMIT - len("/gateway.sock") - host.RUN_ID_LENGTH - len("/")
+    longest = SOCKET_PATH_MAX - len("/gateway.sock") - host.RUN_ID_LENGTH - len("/")
     directory = Path("/" + "d" * (longest - 1 + extra))
     finding = await host.socket_paths(
         subject(good_machine(), paths=Paths(state_dir=STATE, runtime_dir=directory)),

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Paths
 from orchestrator.runs.storage.database import Database
-from orchestrator.system.sqlite_file import DamagedError, ensure_private_file, storage_error
+from orchestrator.system.sqlite import DamagedError, ensure_private_file, storage_error
 from tests.orchestrator.vault.kit import opened_vault, paths_in
 
 STRANGER = """
