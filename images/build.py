@@ -214,7 +214,7 @@ class PodmanImageBuilder:
         context = work / "context"
         await asyncio.to_thread(_write, context, artifact.files)
         argv = build_argv(artifact, context, no_cache=no_cache)
-        await run_lines(argv, timeout=BUILD_SECONDS, on_line=steps.detail)
+        await run_lines(argv, timeout=BUILD_SECONDS, on_line=steps.detail, apart=True)
 
     async def _prime(self, tag: str, steps: Steps) -> None:
         """Start the image once.  That it cannot be started is the host's trouble, which the self-check explains."""

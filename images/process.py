@@ -25,7 +25,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class _Tail:
-    """The last lines of both streams, for the error of a tool that fails.
+    """The last lines of both streams, for the error of a tool that fails.  Where they are one, it counts as stdout.
 
     What comes late is not what was written late: ``podman build`` hands stdout and stderr of a step on by two copiers
     that do not wait for one another, so the sentence that says what went wrong may come before a hundred lines of
@@ -44,7 +44,7 @@ class _Tail:
         """At most ``TAIL_LINES``, in the order in which they came."""
         share = max(_TAIL_OF_STDERR, TAIL_LINES - len(self._stdout))
         errors = list(self._stderr)[-share:]
-        others = list(self._stdout)[len(self._stdout) + len(errors) - TAIL_LINES if errors else 0 :]
+        others = list(self._stdout)[max(0, len(self._stdout) + len(errors) - TAIL_LINES) :]
         return [line for _, line in merge(errors, others)]
 
     def last(self) -> str | None:
@@ -53,16 +53,20 @@ class _Tail:
         return said[-1][1] if said else None
 
 
-async def run_lines(argv: Sequence[str], *, timeout: float, on_line: Callable[[str], None]) -> None:
+async def run_lines(
+    argv: Sequence[str], *, timeout: float, on_line: Callable[[str], None], apart: bool = False
+) -> None:
     """Run a command to its end; each line of its stdout and stderr goes to ``on_line``.
+
+    ``apart``: the streams are read each by itself.  Their common order is lost then, so this is for a tool that does
+    not keep it: ``podman build`` (see ``_Tail``).  Otherwise both are one stream, in the order of writing.
 
     Raises ImageBuildError, with the last lines, when it fails, cannot be started, or takes longer than ``timeout``
     seconds.  However this ends, no process of the command's group is left.
     """
     tail = _Tail()
 
-    async def read(stream: asyncio.StreamReader | None, *, stderr: bool) -> None:
-        assert stream is not None
+    async def read(stream: asyncio.StreamReader, *, stderr: bool) -> None:
         rest = b""
         while chunk := await stream.read(65536):
             *lines, rest = _LINE_END.split(rest + chunk)
@@ -77,12 +81,14 @@ async def run_lines(argv: Sequence[str], *, timeout: float, on_line: Callable[[s
             tail.add(line, stderr=stderr)
             on_line(line)
 
-    process = await _start(argv)
+    process = await _start(argv, stderr=asyncio.subprocess.PIPE if apart else asyncio.subprocess.STDOUT)
     try:
-        async with asyncio.timeout(timeout), asyncio.TaskGroup() as group:
-            group.create_task(read(process.stdout, stderr=False), name="stdout")
-            group.create_task(read(process.stderr, stderr=True), name="stderr")
-        code = await process.wait()
+        async with asyncio.timeout(timeout):
+            async with asyncio.TaskGroup() as group:
+                for stream in (process.stdout, process.stderr):
+                    if stream is not None:
+                        group.create_task(read(stream, stderr=stream is process.stderr))
+            code = await process.wait()
     except TimeoutError:
         raise ImageBuildError(
             f"{_name(argv)} took longer than {timeout:.0f} s and was ended", lines=tail.lines()
@@ -97,7 +103,7 @@ async def run_lines(argv: Sequence[str], *, timeout: float, on_line: Callable[[s
 
 async def output(argv: Sequence[str], *, timeout: float = 60.0) -> bytes:
     """The stdout of a short command.  Raises ImageBuildError when it fails or takes longer than ``timeout`` seconds."""
-    process = await _start(argv)
+    process = await _start(argv, stderr=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(timeout):
             stdout, stderr = await process.communicate()
@@ -116,14 +122,14 @@ def _failed(argv: Sequence[str], code: int | None, last: str | None, lines: list
     return ImageBuildError(f"{_name(argv)} failed with exit code {code}{why}", lines=lines, exit_code=code)
 
 
-async def _start(argv: Sequence[str]) -> asyncio.subprocess.Process:
+async def _start(argv: Sequence[str], *, stderr: int) -> asyncio.subprocess.Process:
     try:
         # A session of its own: a Ctrl-C at the terminal reaches us alone, and we end the whole group in order.
         return await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=stderr,
             cwd="/",  # Podman refuses to start where its user may not be
             start_new_session=True,
         )

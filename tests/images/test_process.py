@@ -36,7 +36,7 @@ async def test_a_failure_has_the_last_twenty_lines() -> None:
 async def test_what_stderr_said_is_told_however_much_came_on_stdout_after_it(lines: int) -> None:
     script = f"echo this is why >&2; sleep 0.05; seq {lines}; exit 9"
     with pytest.raises(ImageBuildError, match="sh failed with exit code 9: this is why") as caught:
-        await run_lines(["sh", "-c", script], timeout=20, on_line=lambda _: None)
+        await run_lines(["sh", "-c", script], timeout=20, on_line=lambda _: None, apart=True)
     last = [str(number) for number in range(max(1, lines - 18), lines + 1)]
     assert caught.value.details["lines"] == ["this is why", *last]
 
@@ -44,13 +44,13 @@ async def test_what_stderr_said_is_told_however_much_came_on_stdout_after_it(lin
 async def test_twenty_lines_are_told_of_both_streams_ten_of_stderr() -> None:
     script = "seq 101 130 >&2; sleep 0.05; seq 30; exit 9"
     with pytest.raises(ImageBuildError, match="exit code 9: 130") as caught:
-        await run_lines(["sh", "-c", script], timeout=20, on_line=lambda _: None)
+        await run_lines(["sh", "-c", script], timeout=20, on_line=lambda _: None, apart=True)
     assert caught.value.details["lines"] == [str(number) for number in (*range(121, 131), *range(21, 31))]
 
 
 async def test_all_twenty_may_be_of_stderr() -> None:
     with pytest.raises(ImageBuildError) as caught:
-        await run_lines(["sh", "-c", "echo 1; seq 101 130 >&2; exit 9"], timeout=20, on_line=lambda _: None)
+        await run_lines(["sh", "-c", "echo 1; seq 101 130 >&2; exit 9"], timeout=20, on_line=lambda _: None, apart=True)
     assert caught.value.details["lines"] == ["1", *(str(number) for number in range(112, 131))]
 
 
@@ -62,7 +62,7 @@ async def test_a_listener_that_fails_ends_the_tool_and_is_heard() -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        await run_lines(["sh", "-c", "echo $$ >&2; sleep 300"], timeout=60, on_line=on_line)
+        await run_lines(["sh", "-c", "echo $$ >&2; sleep 300"], timeout=60, on_line=on_line, apart=True)
     assert gone(int(pids[0]))
 
 
