@@ -79,7 +79,7 @@ def _wrong(name: str, value: object) -> str | None:
 
 
 def enforcement_of(limits: ResourceLimits, by_runtime: Mapping[str, str]) -> dict[str, str]:
-    """How each limit that is in force is kept: ``by_runtime`` tells what the runtime does with those it is given."""
+    """How each limit that is in force is kept: ``by_runtime`` says what the runtime does with those it is given."""
     kept = {
         "memory_max_bytes": by_runtime["memory_max_bytes"],
         "disk_max_bytes": "watch",

@@ -1,7 +1,7 @@
 """Memory of a container that no process need have mapped: files in its tmpfs mounts, and memfds.
 
-What lies in a tmpfs is told by the file system itself.  A memfd is found at the descriptors of the processes, which
-takes time with many of them; how much shared memory the whole machine has gained since then (one line of
+What lies in a tmpfs is known from the file system itself (statvfs).  A memfd is found at the descriptors of the
+processes, which takes time with many of them; how much shared memory the whole machine has gained since then (one line of
 /proc/meminfo) is a bound that costs nothing.
 """
 
@@ -57,7 +57,7 @@ class SharedMemory:
     def exact(self, pids: Sequence[int], mapped: int) -> int:
         """Bytes that are not among the ``mapped`` ones: what the processes have mapped of all kinds of shared memory.
 
-        What is both in a tmpfs or memfd and mapped is told apart only where there is enough of both to matter.
+        What is both in a tmpfs or memfd and mapped is counted once only where there is enough of both to matter.
         """
         self._look(pids)
         hidden = self.in_files() + self._files.nameless
@@ -97,7 +97,7 @@ def _tmpfs_mounts(proc: Path, pid: int) -> dict[str, str]:
 def _mount_namespace(proc: Path, pid: int) -> int:
     with suppress(FileNotFoundError):
         return (proc / str(pid) / "ns" / "mnt").stat().st_ino
-    return -pid  # it has none that can be told
+    return -pid  # it has none that can be read
 
 
 def _machine_wide(proc: str) -> int:
