@@ -26,7 +26,7 @@ def lock_path(state_dir: Path) -> Path:
 async def build_lock(path: Path, *, timeout: float, on_wait: Callable[[], None]) -> AsyncIterator[None]:
     """Hold the lock file; ``on_wait`` is called once when somebody else has it.
 
-    The kernel lets go of it when the process ends, however it ends.  Raises ImageBuildError after ``timeout`` seconds.
+    The kernel releases it when the process ends, however it ends.  Raises ImageBuildError after ``timeout`` seconds.
     """
     deadline = asyncio.get_running_loop().time() + timeout
     waiting = False

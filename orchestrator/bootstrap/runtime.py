@@ -14,8 +14,8 @@ from orchestrator.config.models import Config, Paths
 from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.doctor import working_runtime
 from orchestrator.errors import ConflictError, StorageError
-from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
+from orchestrator.podman.service import podman_environment
 from orchestrator.runs.auth_container import Aside
 from orchestrator.runs.limits.free_space import refuse_full
 from orchestrator.system.locks import try_lock

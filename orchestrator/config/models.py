@@ -165,7 +165,6 @@ class PodmanConfig(Model):
     start_concurrency: Annotated[int, BeforeValidator(_a_number), Field(gt=0, le=32)] = 4
     tier0_network: Literal["default", "host"] = "default"
     require_cgroup_limits: bool = False
-    allow_downgrade: bool = False
     runtime: str | None = None
     """OCI runtime; unset: the first of the installed ones that really runs a container."""
 

@@ -11,6 +11,11 @@ from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 SUBIDS_NEEDED = 65536
 RUN_ID_LENGTH = 36
 SOCKET_NAMES = ("egress.sock", "gateway.sock", "mcp.sock")
+INOTIFY_INSTANCES, INOTIFY_INSTANCES_PER_RUN = 16, 8
+"""Inotify instances that a service needs, and more for each run at a time: ours, conmon's, and those of the agent's
+tools, since all count for the one user that containers are run by."""
+INOTIFY_WATCHES = 8192
+"""Files and directories that may be watched: the kernel's own choice on a small machine."""
 
 
 async def user_namespaces(subject: Subject) -> Finding:
@@ -207,4 +212,31 @@ async def linger(subject: Subject) -> Finding:
         name,
         f"off: containers end when {probe.user} logs out",
         f"sudo loginctl enable-linger {probe.user}",
+    )
+
+
+async def inotify(subject: Subject) -> Finding:
+    """The kernel's limits, per user, on watching files: agents' tools use them up, and the service shares them."""
+    name, probe = "inotify limits", subject.probe
+    runs = subject.config.runs.max_concurrent
+    needed = {
+        "fs.inotify.max_user_instances": INOTIFY_INSTANCES + INOTIFY_INSTANCES_PER_RUN * runs,
+        "fs.inotify.max_user_watches": INOTIFY_WATCHES,
+    }
+    found: dict[str, int] = {}
+    for sysctl in needed:
+        text = (await probe.read(Path("/proc/sys") / sysctl.replace(".", "/")) or "").strip()
+        if text.isdigit():
+            found[sysctl] = int(text)
+    if not found:
+        return ok(name, "not known: this kernel does not show them")
+    low = {sysctl: value for sysctl, value in found.items() if value < needed[sysctl]}
+    if not low:
+        return ok(name, ", ".join(f"{sysctl.rpartition('_')[2]} {value}" for sysctl, value in found.items()))
+    detail = ", ".join(f"{sysctl} is {value}, {needed[sysctl]} are wanted" for sysctl, value in low.items())
+    lines = "".join(f"{sysctl}={4 * needed[sysctl]}\\n" for sysctl in low)
+    return warning(
+        name,
+        f"low for {runs} runs at a time ({detail}): without them logs are read late and agents' tools miss changes",
+        f"printf '{lines}' | sudo tee /etc/sysctl.d/99-podmentor-inotify.conf && sudo sysctl --system",
     )

@@ -87,7 +87,7 @@ class ExitWatch:
             try:
                 await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if end.cancelled():
-                    raise RuntimeUnavailableError("podmentor has let go of the container runtime")
+                    raise RuntimeUnavailableError("podmentor has ended and watches no container any more")
             finally:
                 end.cancel()
                 await asyncio.wait({end})

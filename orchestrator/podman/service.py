@@ -14,11 +14,11 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import RuntimeUnavailableError, SandboxError
-from orchestrator.podman.environment import UNSET
 from orchestrator.podman.transport import Transport
 from orchestrator.system import processes
 from orchestrator.system.locks import try_lock
@@ -34,6 +34,42 @@ INFO_SECONDS: Final = 30.0
 PREPARE_SECONDS: Final = 60.0
 HUNG_SECONDS: Final = 0.5
 """Between TERM and KILL for a service that does not answer (a stopped process takes no TERM)."""
+
+UNSET: Final = (
+    "NOTIFY_SOCKET",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "CONTAINER_HOST",
+    "CONTAINER_CONNECTION",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+)
+"""Variables that are about this process, or that would make podman talk to another service."""
+_PASSED: Final = (
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_STATE_HOME",
+)
+_PASSED_PREFIXES: Final = ("CONTAINERS_", "STORAGE_", "PODMAN_", "REGISTRY_AUTH_FILE")
+
+
+def podman_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that Podman needs; no key or token that happens to be in it goes along."""
+    return {k: v for k, v in environ.items() if k in _PASSED or k.startswith(_PASSED_PREFIXES)}
 
 
 class PodmanService:
@@ -91,7 +127,7 @@ class PodmanService:
     async def _look(self) -> Path:
         async with self._mutex:
             if self._closed:
-                raise RuntimeUnavailableError("podmentor has let go of the Podman service")
+                raise RuntimeUnavailableError("podmentor has ended and needs no Podman service any more")
             self._suspected = False
             try:
                 self._socket = await self._find()

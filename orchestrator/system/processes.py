@@ -75,7 +75,7 @@ class HeldProcess:
         return cls.open(pid, lambda _: True)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor; the process goes on."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

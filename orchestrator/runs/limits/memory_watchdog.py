@@ -1,9 +1,9 @@
 """The watchdog for machines where no cgroup limits memory: measures a container from outside and reports excess.
 
 What belongs to a container is known by its pid namespace, which no process can leave, however often it forks;
-namespaces made inside it count as well.  Two measures are used: the resident sizes are cheap but count shared pages once for each
-process, so they are only an upper bound; the proportional sizes (Pss) are exact and cost time.  The exact ones are
-asked for when the bound is above the limit, or has grown enough for the peak to matter.
+namespaces made inside it count as well.  Two measures are used: the resident sizes are cheap but count shared pages
+once for each process, so they are only an upper bound; the proportional sizes (Pss) are exact and cost time.  The exact
+ones are asked for when the bound is above the limit, or has grown enough for the peak to matter.
 
 Files in the container's tmpfs mounts and memfds count too, though no process need have them mapped (``shared_memory``).
 Not counted: what the kernel itself holds for the processes (buffers of sockets and pipes, page tables), and a memfd

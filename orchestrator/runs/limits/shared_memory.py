@@ -1,8 +1,8 @@
 """Memory of a container that no process need have mapped: files in its tmpfs mounts, and memfds.
 
 What lies in a tmpfs is known from the file system itself (statvfs).  A memfd is found at the descriptors of the
-processes, which takes time with many of them; how much shared memory the whole machine has gained since then (one line of
-/proc/meminfo) is a bound that costs nothing.
+processes, which takes time with many of them; how much shared memory the whole machine has gained since then (one line
+of /proc/meminfo) is a bound that costs nothing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config.models import Paths
+from orchestrator.config.models import Config, Paths
 from orchestrator.doctor import host
 from orchestrator.doctor.probe import Output
 from orchestrator.system.socket_paths import SOCKET_PATH_MAX
@@ -180,3 +180,33 @@ async def test_linger() -> None:
     assert (finding.status, finding.fix) == ("warning", f"sudo loginctl enable-linger {USER}")
     del probe.paths["/run/systemd/system"]
     assert (await host.linger(subject(probe))).status == "ok"
+
+
+async def test_inotify_limits() -> None:
+    finding = await host.inotify(subject(good_machine()))
+    assert (finding.status, finding.detail) == ("ok", "instances 128, watches 65536")
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "runs", "fix"),
+    [
+        ("max_user_instances", "64", 8, "fs.inotify.max_user_instances=320"),
+        ("max_user_instances", "128", 32, "fs.inotify.max_user_instances=1088"),
+        ("max_user_watches", "4096", 1, "fs.inotify.max_user_watches=32768"),
+    ],
+)
+async def test_inotify_limits_that_are_low_for_the_runs(file: str, value: str, runs: int, fix: str) -> None:
+    probe = good_machine()
+    probe.files[f"/proc/sys/fs/inotify/{file}"] = f"{value}\n"
+    config = Config.model_validate({"runs": {"max_concurrent": runs}})
+    finding = await host.inotify(subject(probe, config=config))
+    assert finding.status == "warning"
+    assert f"fs.inotify.{file} is {value}" in finding.detail
+    assert str(finding.fix).startswith(f"printf '{fix}\\n' | sudo tee /etc/sysctl.d/")
+
+
+async def test_inotify_limits_that_the_kernel_does_not_show() -> None:
+    probe = good_machine()
+    for file in ("max_user_instances", "max_user_watches"):
+        del probe.files[f"/proc/sys/fs/inotify/{file}"]
+    assert (await host.inotify(subject(probe))).status == "ok"
