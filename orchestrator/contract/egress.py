@@ -1,4 +1,4 @@
-"""The way out of tier 1: what a run may reach through the egress proxy, and what became of its attempts."""
+"""The egress proxy of tier 1: what a run may reach through it, and what became of its attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class EgressGrant:
     run_id: str
     socket_path: Path
     rules: tuple[str, ...]
-    """Host patterns in their normal form (``orchestrator.config.hosts``); none: nothing, and the run is told so."""
+    """Host patterns in their normal form (``orchestrator.config.hosts``); none: every host is denied."""
     expires_at: float
     """Unix time after which the grant ends by itself, whatever became of the service."""
 

@@ -1,6 +1,6 @@
 """The relay process: ``python -m orchestrator.relay --control PATH --log PATH``.
 
-One per state directory, in a session of its own, so that runs keep their way to the provider while the service is
+One per state directory, in a session of its own, so that runs still reach the provider while the service is
 killed or restarted.  Keys come over the control socket only and live in this process's memory alone; each grant ends
 at its time by itself; with no grants and nobody connected the process ends after ``--linger`` seconds.
 
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from orchestrator.relay.gateway.upstream import Limits
+from orchestrator.relay.limits import Limits
 from orchestrator.relay.process.hardening import harden
 from orchestrator.relay.process.log_file import close_logging, open_logging
 from orchestrator.relay.process.server import RelayServer

@@ -6,26 +6,15 @@ import asyncio
 import os
 import socket
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
 
-KIBI = 1024
+from orchestrator.relay.limits import Limits
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Bounds of one run's gateway."""
-
-    body_bytes: int = 64 * KIBI * KIBI
-    """Size of one request's body."""
-    connections: int = 64
-    """Open at once."""
-    idle_seconds: float = 600.0
-    """Between two bytes, in either direction."""
-    connect_seconds: float = 30.0
+KIBI: Final = 1024
 
 
 def open_session(limits: Limits, ca_file: Path | None = None) -> aiohttp.ClientSession:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.contract.egress import EgressGrant, EgressReport
-from orchestrator.relay.gateway.upstream import Limits
+from orchestrator.relay.limits import Limits
 from orchestrator.relay.proxy.server import RunProxy
 from tests.fakes.resolver import ScriptedResolver
 

@@ -34,7 +34,7 @@ class Body:
         return b""
 
     def fields(self) -> list[str]:
-        """The header fields that tell its length."""
+        """The header fields that give its length."""
         return []
 
     def clean_end(self) -> bool:
@@ -53,13 +53,13 @@ class NoBody(Body):
 
 
 class Length(Body):
-    """So many bytes.  ``told``: the length to tell, where it is not that of the bytes to come."""
+    """So many bytes.  ``announced``: the length in the header, where it is not that of the bytes to come."""
 
     __slots__ = ("_left", "size")
 
-    def __init__(self, size: int, *, told: int | None = None) -> None:
+    def __init__(self, size: int, *, announced: int | None = None) -> None:
         super().__init__(done=size == 0)
-        self.size = size if told is None else told
+        self.size = size if announced is None else announced
         self._left = size
 
     def feed(self, data: bytes) -> bytes:

@@ -76,13 +76,13 @@ def _answer(lines: list[bytes], method: str) -> Answer:
     if status == 101:
         raise WireError(502, "the server wants another protocol")
     fields = read_fields(lines[1:], 502)
-    told = framing(fields, 502)
+    announced = framing(fields, 502)
     body: Body
     if method == "HEAD" or status in {204, 304} or status < 200:
-        # The length is that of a body which does not come: told on, and not waited for.
-        body = Length(0, told=told.size) if isinstance(told, Length) and status >= 200 else NoBody()
+        # The length is that of a body which does not come: passed on, and not waited for.
+        body = Length(0, announced=announced.size) if isinstance(announced, Length) and status >= 200 else NoBody()
     else:
-        body = UntilEnd() if told is None else told
+        body = UntilEnd() if announced is None else announced
     return Answer(status, end_to_end(fields), body)
 
 

@@ -8,7 +8,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from orchestrator.relay.gateway.upstream import Limits, describe, open_session
+from orchestrator.relay.gateway.upstream import describe, open_session
+from orchestrator.relay.limits import Limits
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
     await server.close()
 
 
-def test_reasons_are_told_in_words() -> None:
+def test_reasons_are_plain_sentences() -> None:
     url = "https://user:secret@api.example.test/v1?key=secret"
     for error, reason in (
         (TimeoutError(), "it did not answer in time"),

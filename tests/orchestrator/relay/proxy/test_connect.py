@@ -27,7 +27,7 @@ async def test_the_first_that_answers_wins() -> None:
             assert not sock.getblocking()
 
 
-async def test_when_none_answers_the_last_error_is_told() -> None:
+async def test_when_none_answers_the_error_is_reported() -> None:
     async with target() as server:
         port = server.port
     with pytest.raises(ConnectionRefusedError):

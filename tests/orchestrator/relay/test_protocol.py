@@ -8,7 +8,7 @@ from orchestrator.contract.adapter import GatewayRoute
 from orchestrator.contract.egress import EgressGrant, EgressReport
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.errors import InvalidRequestError
-from orchestrator.relay.control.protocol import (
+from orchestrator.relay.protocol import (
     VERSION,
     check_egress,
     check_grant,
