@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias
@@ -164,6 +165,35 @@ def split_port(text: str) -> tuple[str, int | None]:
     if not _PORT.fullmatch(number) or not 0 < int(number) < 65536:
         raise ValueError("has a port that is not between 1 and 65535")
     return host, int(number)
+
+
+def direct_pattern(text: str) -> str:
+    """A line of a ``no_proxy`` list in its normal form: a host, ``*.DOMAIN``, an address or a network such as
+    10.0.0.0/8.  Raises: ValueError.
+    """
+    if "/" in text:
+        try:
+            return str(ipaddress.ip_network(text))
+        except ValueError:
+            raise ValueError("is not a network such as 10.0.0.0/8") from None
+    if text.startswith("*."):
+        return f"*.{normalise_host(text[2:])}"
+    return normalise_host(text)
+
+
+def is_direct(host: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the ``direct_pattern``s names a normalised host.  This machine itself is always reached directly:
+    to another, ``localhost`` would mean the other one."""
+    address = as_address(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
+        return True
+    for pattern in patterns:
+        if "/" in pattern:
+            if address is not None and address in ipaddress.ip_network(pattern):
+                return True
+        elif host == pattern or (pattern.startswith("*.") and address is None and host.endswith(pattern[1:])):
+            return True
+    return False
 
 
 def egress_pattern(text: str) -> str:

@@ -7,6 +7,7 @@ a relay outlives services, so the two may come from different builds.
 | op | request | answer |
 | --- | --- | --- |
 | hello | version | version, pid |
+| configure | network (as ``network_to_wire``) | ; of all runs, from the next connection on |
 | grant | grant (as ``grant_to_wire``) | |
 | grant_egress | grant (likewise) | |
 | revoke | run_id | relay, reports: number of the newest one not taken yet, or 0 |
@@ -24,14 +25,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from orchestrator.config.hosts import parse_pattern
+from orchestrator.config.hosts import direct_pattern, parse_pattern
 from orchestrator.contract.adapter import GatewayRoute
-from orchestrator.contract.egress import EgressGrant, EgressReport
+from orchestrator.contract.egress import EgressGrant, EgressReport, Network, UpstreamProxy
 from orchestrator.contract.gateway import GatewayGrant, RelayTotals, Traffic
 from orchestrator.errors import InvalidRequestError
 from orchestrator.relay.limits import SOCKET_PATH_MAX
@@ -146,6 +147,23 @@ def check_egress(grant: EgressGrant) -> None:
             parse_pattern(rule)
         except ValueError as error:
             raise InvalidRequestError(f"rules: {rule!r} {error}") from None
+
+
+def network_to_wire(network: Network) -> dict[str, Any]:
+    """The network settings as JSON values, a password included."""
+    return {**asdict(network), "ca_file": None if network.ca_file is None else str(network.ca_file)}
+
+
+def network_from_wire(value: object) -> Network:
+    """The settings back.  Raises: InvalidRequestError, quoting nothing."""
+    try:
+        fields: dict[str, Any] = dict(value)  # type: ignore[call-overload]  # anything else raises below
+        proxy = None if fields["proxy"] is None else UpstreamProxy(**fields["proxy"])
+        if proxy is not None:
+            proxy = replace(proxy, no_proxy=tuple(direct_pattern(pattern) for pattern in proxy.no_proxy))
+        return Network(proxy=proxy, ca_file=None if fields["ca_file"] is None else Path(fields["ca_file"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InvalidRequestError("the network lacks a field or has one of the wrong type") from None
 
 
 def report_to_wire(report: EgressReport) -> dict[str, Any]:

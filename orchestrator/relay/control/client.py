@@ -12,13 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.contract.egress import EgressGrant, EgressListener
+from orchestrator.contract.egress import EgressGrant, EgressListener, Network
 from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 from orchestrator.errors import InvalidRequestError, PodmentorError, SandboxError
 from orchestrator.relay.control.connection import ConnectionLostError, RelayConnection, RelayRefusedError
 from orchestrator.relay.control.reports import ReportReceiver
 from orchestrator.relay.control.spawn import Process, start_detached
-from orchestrator.relay.protocol import check_egress, check_grant, grant_to_wire, socket_name, totals_from_wire
+from orchestrator.relay.protocol import (
+    check_egress,
+    check_grant,
+    grant_to_wire,
+    network_to_wire,
+    socket_name,
+    totals_from_wire,
+)
 from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -36,9 +43,10 @@ class RelayProcess:
     """``Relay`` of the contract, by a process that outlives the service.
 
     ``runtime_dir``: holds the control socket.  ``log_path``: the relay's log.  ``python``: absolute path of the
-    interpreter.  ``linger``: seconds that a relay without grants waits for a service.  ``ca_file``: authorities to
-    trust instead of the system's.  ``options``: further arguments of the relay's command line.  ``on_restart`` gets
-    the runs whose grants were given to a new relay after theirs died; their streams of that moment were cut.
+    interpreter.  ``linger``: seconds that a relay without grants waits for a service.  ``network``: how
+    it is to reach the internet; None leaves a relay as it is.  ``options``: further arguments of the relay's command
+    line.  ``on_restart`` gets the runs whose grants were given to a new relay after theirs died; their streams of that
+    moment were cut.
     """
 
     def __init__(
@@ -48,15 +56,15 @@ class RelayProcess:
         log_path: Path,
         python: str = sys.executable,
         linger: float = 10.0,
-        ca_file: Path | None = None,
+        network: Network | None = None,
         options: tuple[str, ...] = (),
         on_restart: Callable[[frozenset[str]], None] | None = None,
     ) -> None:
         self._control = runtime_dir / socket_name()
         self._log_path = log_path
         self._python = python
-        trust = () if ca_file is None else ("--ca-file", str(ca_file.absolute()))
-        self._options = ("--linger", str(linger), *trust, *options)
+        self._options = ("--linger", str(linger), *options)
+        self._network = network
         self._on_restart = on_restart
         self._grants: dict[tuple[str, str], GatewayGrant | EgressGrant] = {}
         """By operation and run."""
@@ -194,6 +202,7 @@ class RelayProcess:
                     continue
                 try:
                     self._watch(connection.pid)
+                    await self._configure(connection)
                     await self._send_grants(connection)
                     if self._receiver is not None:
                         await connection.call("subscribe")
@@ -243,6 +252,13 @@ class RelayProcess:
         now = time.time()
         self._grants = {place: grant for place, grant in self._grants.items() if grant.expires_at > now}
         return list(self._grants.values())
+
+    async def _configure(self, connection: RelayConnection) -> None:
+        if self._network is not None:
+            try:
+                await connection.call("configure", network=network_to_wire(self._network))
+            except InvalidRequestError as error:
+                raise RelayRefusedError(error.message) from None
 
     async def _send_grants(self, connection: RelayConnection) -> None:
         for grant in self._live_grants():

@@ -22,8 +22,9 @@ from yarl import URL
 from orchestrator.contract.gateway import GatewayGrant, Traffic
 from orchestrator.relay.gateway.policy import HOP_BY_HOP, Forward, Local, Refuse, decide
 from orchestrator.relay.gateway.redact import Scrubber, clean_response_headers
-from orchestrator.relay.gateway.upstream import describe
+from orchestrator.relay.gateway.upstream import describe, through
 from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink, credentials, refusal
 from orchestrator.relay.pace import Pace, Paced
 from orchestrator.relay.sockets import RunSocket
 
@@ -50,11 +51,12 @@ class BodyTooLargeError(Exception):
 class RunGateway:
     """Serves one grant until ``aclose``."""
 
-    def __init__(self, grant: GatewayGrant, *, session: aiohttp.ClientSession, limits: Limits) -> None:
+    def __init__(self, grant: GatewayGrant, *, session: aiohttp.ClientSession, limits: Limits, uplink: Uplink) -> None:
         self.grant = grant
         self.traffic = Traffic()
         self._session = session
         self._limits = limits
+        self._uplink = uplink
         self._pace = Pace()
         self._handlers: set[asyncio.Task[object]] = set()
         self._socket = RunSocket(self._accept, backlog=limits.connections)
@@ -145,22 +147,32 @@ class RunGateway:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
         self.traffic.requests += 1
+        url = URL(forward.url, encoded=True)
+        proxy = self._uplink.proxy_for_upstream(url.host or "")
+        if proxy is not None and url.scheme == "http":
+            headers.update(credentials(proxy))
         try:
             answer = await self._session.request(
                 request.method,
-                URL(forward.url, encoded=True),
+                url,
                 headers=headers,
                 data=self._upload(request) if request.body_exists else None,
                 allow_redirects=False,
+                ssl=self._uplink.tls,
+                **through(proxy),
             )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if isinstance(error.__cause__, BodyTooLargeError):
                 return self._refuse(request, self._too_large())
             self.traffic.failures += 1
-            sentence = describe(error, grant.route.upstream)
+            sentence = describe(error, grant.route.upstream, proxy)
             log.warning("run %s: %s", grant.run_id, sentence)
             return _answer(504 if isinstance(error, TimeoutError) else 502, "upstream_unreachable", sentence)
         try:
+            if proxy is not None and answer.status == 407:  # to a request by plain HTTP, which needs no tunnel
+                self.traffic.failures += 1
+                sentence = f"the model provider could not be reached: {refusal(407, known=proxy.username is not None)}"
+                return _answer(502, "upstream_unreachable", sentence)
             return await self._pass_down(request, answer, grant)
         finally:
             answer.close()  # hard, unless the body was read to its end: the connection is back in the pool then

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -20,6 +19,7 @@ from orchestrator.errors import InvalidRequestError, PodmentorError
 from orchestrator.relay.gateway.server import RunGateway
 from orchestrator.relay.gateway.upstream import open_session
 from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 from orchestrator.relay.process.reports import ReportPublisher
 from orchestrator.relay.protocol import (
     MAX_LINE,
@@ -28,6 +28,7 @@ from orchestrator.relay.protocol import (
     egress_from_wire,
     encode,
     grant_from_wire,
+    network_from_wire,
     totals_to_wire,
 )
 from orchestrator.relay.proxy.resolver import Resolver, SystemResolver
@@ -53,11 +54,11 @@ class RelayServer:
     """The grants, their gateways and proxies, and the control socket."""
 
     def __init__(
-        self, *, linger: float, limits: Limits, ca_file: Path | None, resolver: Resolver | None = None
+        self, *, linger: float, limits: Limits, resolver: Resolver | None = None, uplink: Uplink | None = None
     ) -> None:
         self._linger = linger
         self._limits = limits
-        self._ca_file = ca_file
+        self._uplink = uplink or Uplink()
         self._resolver = resolver or SystemResolver()
         self._gateways: dict[str, RunGateway] = {}
         self._proxies: dict[str, RunProxy] = {}
@@ -71,9 +72,10 @@ class RelayServer:
         self._controllers = 0
         self._session: aiohttp.ClientSession | None = None
 
-    def keys(self) -> list[str]:
-        """Every real key that the relay has now, for the log to leave out."""
-        return [key for gateway in self._gateways.values() if (key := gateway.grant.api_key) is not None]
+    def secrets(self) -> list[str]:
+        """Every secret that the relay has now, for the log to leave out."""
+        keys = [key for gateway in self._gateways.values() if (key := gateway.grant.api_key) is not None]
+        return [*keys, *self._uplink.secrets()]
 
     def stop(self) -> None:
         """Make ``serve`` return soon."""
@@ -82,7 +84,7 @@ class RelayServer:
 
     async def serve(self, listener: Listener, ready_fd: int | None) -> None:
         """Serve until stopped or without work; everything is closed and removed on return."""
-        self._session = open_session(self._limits, self._ca_file)
+        self._session = open_session(self._limits)
         server = await asyncio.start_unix_server(self._accept, sock=listener.sock, limit=MAX_LINE)
         log.info("relay %d ready, protocol %d", os.getpid(), VERSION)
         if ready_fd is not None:
@@ -194,6 +196,9 @@ class RelayServer:
 
     async def _run(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any]:
         match message.get("op"):
+            case "configure":
+                await asyncio.to_thread(self._uplink.configure, network_from_wire(message.get("network")))
+                return {}
             case "grant":
                 await self._grant(grant_from_wire(message.get("grant")))
                 return {}
@@ -226,7 +231,7 @@ class RelayServer:
             if (gateway := self._gateways.get(grant.run_id)) is not None:
                 await gateway.replace(grant)
             else:
-                gateway = RunGateway(grant, session=self._session, limits=self._limits)
+                gateway = RunGateway(grant, session=self._session, limits=self._limits, uplink=self._uplink)
                 await gateway.open()
                 self._gateways[grant.run_id] = gateway
                 log.info("run %s: granted", grant.run_id)
@@ -238,7 +243,9 @@ class RelayServer:
             if (proxy := self._proxies.get(grant.run_id)) is not None:
                 await proxy.replace(grant)
             else:
-                proxy = RunProxy(grant, resolver=self._resolver, limits=self._limits, report=self._reports.put)
+                proxy = RunProxy(
+                    grant, resolver=self._resolver, limits=self._limits, report=self._reports.put, uplink=self._uplink
+                )
                 await proxy.open()
                 self._proxies[grant.run_id] = proxy
             log.info("run %s: egress to %d host patterns", grant.run_id, len(grant.rules))

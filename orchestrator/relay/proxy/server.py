@@ -1,12 +1,14 @@
 """One run's egress proxy, on the run's own Unix socket.
 
 It looks names up itself, checks every address that comes out, and connects to one of those addresses, so that no second
-look-up can lead elsewhere.  What flows through a tunnel is not looked at.
+look-up can lead elsewhere.  Behind an upstream proxy it is that one which looks up, and what is not known here cannot
+be checked here.  What flows through a tunnel is not looked at.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
@@ -18,6 +20,7 @@ from orchestrator.config.hosts import Address, as_address
 from orchestrator.contract.egress import EgressGrant, EgressReport
 from orchestrator.contract.gateway import Traffic
 from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 from orchestrator.relay.pace import Pace, Paced
 from orchestrator.relay.proxy.aggregate import Aggregator
 from orchestrator.relay.proxy.connect import connect, is_own
@@ -28,12 +31,15 @@ from orchestrator.relay.proxy.http1.response import AnswerFilter, answer
 from orchestrator.relay.proxy.resolver import Resolver, UnknownNameError
 from orchestrator.relay.proxy.rules import Allow, Deny, Rules, unmapped
 from orchestrator.relay.proxy.tunnel import Tunnel
+from orchestrator.relay.proxy.upstream import UpstreamProxyError, connect_through
 from orchestrator.relay.sockets import RunSocket
 from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
 RESOLVE_SECONDS: Final = 15.0
+LOOK_SECONDS: Final = 2.0
+"""What a look-up may take that an upstream proxy does once more."""
 LOOKUPS: Final = 4
 """At the same time, for one run: names that take long must not keep others waiting."""
 REFUSED_AT_ONCE: Final = 16
@@ -45,13 +51,20 @@ class RunProxy:
     """Serves one grant until ``aclose``.  ``report`` is called with every report that is due."""
 
     def __init__(
-        self, grant: EgressGrant, *, resolver: Resolver, limits: Limits, report: Callable[[EgressReport], None]
+        self,
+        grant: EgressGrant,
+        *,
+        resolver: Resolver,
+        limits: Limits,
+        report: Callable[[EgressReport], None],
+        uplink: Uplink,
     ) -> None:
         self.grant = grant
         self.traffic = Traffic()
         self._rules = Rules.of(grant.rules)
         self._resolver = resolver
         self._limits = limits
+        self._uplink = uplink
         self._report = report
         self._aggregator = Aggregator(grant.run_id)
         self._lookups = asyncio.Semaphore(LOOKUPS)
@@ -155,25 +168,41 @@ class RunProxy:
 
     async def _reach(self, handshake: Handshake, head: Head, target: Allow) -> None:
         try:
-            addresses = await self._addresses(target)
-            if isinstance(addresses, Deny):
-                self._deny(handshake, addresses)
+            found = await self._connected(target)
+            if isinstance(found, Deny):
+                self._deny(handshake, found)
                 return
-            sock = await connect(addresses, target.port, seconds=self._limits.connect_seconds)
-        except (OSError, UnknownNameError) as error:  # TimeoutError too
+        except (OSError, UnknownNameError, UpstreamProxyError) as error:  # TimeoutError too
             self.traffic.failures += 1
             status = 504 if isinstance(error, TimeoutError) else 502
             handshake.refuse(answer(status, f"{target.host}:{target.port} {_reason(error)}", code="unreachable"))
             return
-        await self._join(handshake, head, target, sock)
+        await self._join(handshake, head, target, *found)
 
-    async def _addresses(self, target: Allow) -> list[Address] | Deny:
+    async def _connected(self, target: Allow) -> tuple[socket.socket, bytes] | Deny:
+        """A connection to the host, and what it has sent already."""
+        seconds = self._limits.connect_seconds
+        upstream = self._uplink.proxy_for(target.host)
+        if upstream is None:
+            addresses = await self._addresses(target, RESOLVE_SECONDS)
+            if isinstance(addresses, Deny):
+                return addresses
+            return await connect(addresses, target.port, seconds=seconds), b""
+        # The upstream proxy looks the name up itself, and is the one to refuse what it must not lead to.  A name that
+        # leads to an internal address for us too is refused here; many networks with a proxy know no names outside.
+        with contextlib.suppress(OSError, UnknownNameError):  # TimeoutError too
+            addresses = await self._addresses(target, LOOK_SECONDS)
+            if isinstance(addresses, Deny):
+                return addresses
+        return await connect_through(upstream, target.host, target.port, resolver=self._resolver, seconds=seconds)
+
+    async def _addresses(self, target: Allow, seconds: float) -> list[Address] | Deny:
         """Where the host may be connected to."""
         literal = as_address(target.host)
         if literal is not None:
             found = [literal]
         else:
-            async with self._lookups, asyncio.timeout(RESOLVE_SECONDS):
+            async with self._lookups, asyncio.timeout(seconds):
                 found = await self._resolver.resolve(target.host)
         refusals = {
             address: self._rules.address_refusal(address, target.port, own=is_own(unmapped(address)))
@@ -183,7 +212,9 @@ class RunProxy:
         reason = next((refusal for refusal in refusals.values() if refusal is not None), "it has no address")
         return allowed or Deny(target.host, target.port, reason)
 
-    async def _join(self, handshake: Handshake, head: Head, target: Allow, sock: socket.socket) -> None:
+    async def _join(
+        self, handshake: Handshake, head: Head, target: Allow, sock: socket.socket, received: bytes
+    ) -> None:
         tunnel = handshake.tunnel
         server = tunnel.server if isinstance(head, Connect) else Paced(tunnel.server, self._pace)
         try:
@@ -206,6 +237,8 @@ class RunProxy:
                 tunnel.server.filter, tunnel.server.last = AnswerFilter(head.method), True
                 tunnel.server.transport.write(head.render())
                 handshake.join(b"", pace=self._pace)
+        if received:
+            server.data_received(received)
 
     def _ended(self, tunnel: Tunnel, target: Allow) -> None:
         self._tunnels.discard(tunnel)
@@ -218,6 +251,8 @@ class RunProxy:
 def _reason(error: BaseException) -> str:
     """Why a host that is allowed could not be reached."""
     match error:
+        case UpstreamProxyError():
+            return f"could not be reached: {error}"
         case UnknownNameError():
             return "is not known: there is no such name"
         case TimeoutError():

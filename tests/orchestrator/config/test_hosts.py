@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config.hosts import HostPattern, as_address, egress_pattern, normalise_host, parse_pattern
+from orchestrator.config.hosts import (
+    HostPattern,
+    as_address,
+    direct_pattern,
+    egress_pattern,
+    is_direct,
+    normalise_host,
+    parse_pattern,
+)
 
 LABEL = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 NAME = st.lists(LABEL, min_size=1, max_size=4).map(".".join)
@@ -169,3 +177,30 @@ def test_covering_means_that_no_host_is_gained(wide: HostPattern, narrow: HostPa
     if wide.covers(narrow) and narrow.matches_host(host):
         assert wide.matches_host(host)
         assert set(narrow.ports) <= set(wide.ports)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "host", "direct"),
+    [
+        ("a.example", "a.example", True),
+        ("a.example", "b.a.example", False),
+        ("*.a.example", "b.a.example", True),
+        ("*.a.example", "c.b.a.example", True),
+        ("*.a.example", "a.example", False),
+        ("*.a.example", "ba.example", False),
+        ("10.0.0.0/8", "10.9.8.7", True),
+        ("10.0.0.0/8", "11.9.8.7", False),
+        ("10.0.0.0/8", "2001:db8::1", False),
+        ("10.0.0.0/8", "ten.example", False),
+        ("2001:db8::/32", "2001:db8::1", True),
+        ("*.example", "192.0.2.7", False),
+        ("192.0.2.7", "192.0.2.7", True),
+    ],
+)
+def test_what_is_reached_without_the_networks_proxy(pattern: str, host: str, *, direct: bool) -> None:
+    assert is_direct(host, [direct_pattern(pattern)]) is direct
+    assert not is_direct(host, [])
+
+
+def test_this_machine_is_never_reached_through_another() -> None:
+    assert all(is_direct(host, []) for host in ("localhost", "127.0.0.1", "127.9.9.9", "::1"))

@@ -11,6 +11,7 @@ from aiohttp import web
 from orchestrator.relay.gateway.server import RunGateway
 from orchestrator.relay.gateway.upstream import open_session
 from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 from orchestrator.relay.pace import PIECE
 from orchestrator.relay.proxy.http1.body import Chunked
 from orchestrator.relay.proxy.server import REFUSED_AT_ONCE
@@ -103,7 +104,7 @@ async def test_the_gateway_reads_in_small_pieces_too(
     provider.handler = keep
     grant, limits = grant_for(directory, provider.url), Limits()
     async with open_session(limits) as session:
-        gateway = RunGateway(grant, session=session, limits=limits)
+        gateway = RunGateway(grant, session=session, limits=limits, uplink=Uplink())
         await gateway.open()
         head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {TOKEN}\r\nTransfer-Encoding: chunked\r\n"
         answer = await exchange(grant.socket_path, head.encode() + b"Connection: close\r\n\r\n" + ONES + END)
@@ -118,7 +119,7 @@ async def test_a_client_that_reads_no_answers_is_not_read_for_ever(provider: Pro
     """Requests in a row, whose answers pile up: at some point no more are taken."""
     grant, limits = grant_for(directory, provider.url), Limits()
     async with open_session(limits) as session:
-        gateway = RunGateway(grant, session=session, limits=limits)
+        gateway = RunGateway(grant, session=session, limits=limits, uplink=Uplink())
         await gateway.open()
         client = socket.socket(socket.AF_UNIX)
         client.setblocking(False)

@@ -208,7 +208,6 @@ def test_the_command_line_has_places_and_bounds_only() -> None:
         "log",
         "ready_fd",
         "linger",
-        "ca_file",
         "max_body",
         "max_connections",
         "idle",

@@ -42,6 +42,27 @@ class Answer:
         return render([f"HTTP/1.1 {self.status} "], self.fields, self.body)
 
 
+class ConnectAnswerReader:
+    """The head of a proxy's answer to CONNECT.  No body belongs to it when the connection is made (RFC 9110, 9.3.6)."""
+
+    def __init__(self) -> None:
+        self._lines = LineReader(MAX_ANSWER_HEAD, 502)
+
+    def feed(self, data: bytes) -> int | None:
+        """Take the next bytes; the status once the head is complete.  Raises: WireError."""
+        self._lines.feed(data)
+        if not self._lines.complete:
+            return None
+        if (found := _STATUS.fullmatch(self._lines.lines[0])) is None:
+            raise WireError(502, "the proxy's answer is not HTTP/1")
+        return int(found[1])
+
+    @property
+    def rest(self) -> bytes:
+        """What came behind the head."""
+        return self._lines.rest
+
+
 class AnswerReader:
     """The heads of the answer to a request with ``method``: interim ones, and the last."""
 

@@ -15,6 +15,7 @@ from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.relay.gateway.server import LOGGED_REFUSALS, RunGateway
 from orchestrator.relay.gateway.upstream import open_session
 from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 from tests.orchestrator.relay.support import (
     AUTH,
     KEY,
@@ -33,7 +34,7 @@ from tests.orchestrator.relay.support import (
 async def serving(grant: GatewayGrant, limits: Limits | None = None) -> AsyncIterator[RunGateway]:
     limits = limits or Limits()
     session = open_session(limits)
-    gateway = RunGateway(grant, session=session, limits=limits)
+    gateway = RunGateway(grant, session=session, limits=limits, uplink=Uplink())
     await gateway.open()
     try:
         yield gateway

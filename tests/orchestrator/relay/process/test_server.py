@@ -20,7 +20,7 @@ async def test_another_users_controller_is_turned_away_unheard(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_server, "same_user", lambda sock: False)
-    server = RelayServer(linger=30, limits=Limits(), ca_file=None)
+    server = RelayServer(linger=30, limits=Limits())
     serving = asyncio.create_task(server.serve(listen(directory / "c.sock"), None))
     reader, writer = await asyncio.open_unix_connection(str(directory / "c.sock"))
     assert await reader.read() == b""
@@ -49,7 +49,7 @@ async def test_a_relay_of_another_user_is_not_given_anything(directory: Path, mo
 
 
 async def test_reports_that_the_service_has_missed_are_kept_for_it_a_while(directory: Path) -> None:
-    server = RelayServer(linger=0.05, limits=Limits(), ca_file=None)
+    server = RelayServer(linger=0.05, limits=Limits())
     report = EgressReport(run_id="r", verdict="denied", host="a.example", port=443)
     server._reports.put(report)
     assert server._patience() == 0.05, "nobody has ever asked for them"
@@ -75,7 +75,7 @@ async def test_reports_that_the_service_has_missed_are_kept_for_it_a_while(direc
 
 
 async def test_a_clock_that_is_set_takes_no_way_out_away(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = RelayServer(linger=30, limits=Limits(), ca_file=None)
+    server = RelayServer(linger=30, limits=Limits())
     serving = asyncio.create_task(server.serve(listen(directory / "c.sock"), None))
     owner = TaskOwner("test")
     connection = await RelayConnection.open(directory / "c.sock", owner=owner, on_lost=lambda connection: None)

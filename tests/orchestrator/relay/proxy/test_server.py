@@ -7,6 +7,7 @@ import pytest
 from orchestrator.contract.egress import EgressReport
 from orchestrator.contract.gateway import Traffic
 from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 from orchestrator.relay.proxy import handshake
 from orchestrator.relay.proxy import server as proxy
 from orchestrator.relay.proxy.server import RunProxy
@@ -423,7 +424,7 @@ async def test_a_socket_that_is_gone_is_made_anew(directory: Path) -> None:
 
 async def test_a_grant_whose_directory_is_gone_is_refused(directory: Path) -> None:
     grant = replace(egress_grant(directory, "good.example"), socket_path=directory / "nowhere" / "egress.sock")
-    proxy = RunProxy(grant, resolver=good(), limits=Limits(), report=lambda _: None)
+    proxy = RunProxy(grant, resolver=good(), limits=Limits(), report=lambda _: None, uplink=Uplink())
     with pytest.raises(OSError, match="No such file"):
         await proxy.open()
     await proxy.aclose()
