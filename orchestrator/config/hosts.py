@@ -47,7 +47,7 @@ class HostPattern:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The ports that it means."""
+        """The ports that it allows: its own, or 443 and 80."""
         return DEFAULT_PORTS if self.port is None else (self.port,)
 
     @property

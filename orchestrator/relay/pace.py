@@ -32,7 +32,7 @@ class Pace:
         return max(0.0, self._paused_until - self._clock())
 
     def work(self, do: Callable[[], object]) -> None:
-        """Hand on one piece."""
+        """Hand on one piece by ``do``; an expensive one is followed by a pause for all of the run's connections."""
         began = self._clock()
         do()
         now = self._clock()
@@ -82,7 +82,7 @@ class Paced(asyncio.Protocol):
         self._inner.connection_made(cast("asyncio.Transport", self._view))
 
     def data_received(self, data: bytes) -> None:
-        """Hand it on, piece by piece."""
+        """Buffer it, and hand on what the pace lets through now."""
         self._buffer += data
         if self._timer is None:
             self._work()

@@ -55,12 +55,12 @@ def socket_name() -> str:
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """One line."""
+    """The message as one line of JSON, its end included."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """One line back.
+    """The message of one line.
 
     Raises: InvalidRequestError when it is not a JSON object; the message quotes nothing, since a line may hold a key.
     """

@@ -49,7 +49,7 @@ class BodyTooLargeError(Exception):
 
 
 class RunGateway:
-    """Serves one grant until ``aclose``."""
+    """One run's gateway, from ``open`` to ``aclose``.  ``session``: shared by all runs, with their ``limits`` in it."""
 
     def __init__(self, grant: GatewayGrant, *, session: aiohttp.ClientSession, limits: Limits, uplink: Uplink) -> None:
         self.grant = grant

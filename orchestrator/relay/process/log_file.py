@@ -21,7 +21,7 @@ class RedactingFormatter(logging.Formatter):
         self._keys = keys
 
     def format(self, record: logging.LogRecord) -> str:
-        """One entry, without keys."""
+        """The entry, its traceback included, with ``***`` for each secret."""
         text = super().format(record)
         for key in self._keys():
             text = text.replace(key, "***")

@@ -132,7 +132,7 @@ class RelayServer:
         return [*self._gateways.values(), *self._proxies.values()]
 
     def _patience(self) -> float:
-        """How long to stay without work."""
+        """Seconds to stay without work: longer while reports wait for a service that had asked for them."""
         return max(self._linger, REPORTS_LINGER) if self._reports.missed else self._linger
 
     def _idle(self) -> bool:

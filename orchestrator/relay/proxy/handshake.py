@@ -57,7 +57,7 @@ class Handshake(asyncio.Protocol):
             self.refuse(self.refusal)
 
     def data_received(self, data: bytes) -> None:
-        """A piece of the head."""
+        """Read a piece of the head; after it, keep what comes for the tunnel or drop it."""
         if self._refused:
             self._dropped += len(data)
             if self._dropped > LINGER_BYTES:
@@ -111,12 +111,12 @@ class Handshake(asyncio.Protocol):
             protocol.data_received(self._waiting)
 
     def abort(self) -> None:
-        """Cut it."""
+        """Reset the connection."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget the client."""
+        """The client has gone: nothing will be sent to it any more."""
         del error
         self._cancel()
         self._transport = None
@@ -132,6 +132,6 @@ class Abort(asyncio.Protocol):
     """Closes a connection at once, without an answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Reset it."""
+        """Reset the connection."""
         assert isinstance(transport, asyncio.Transport)
         transport.abort()

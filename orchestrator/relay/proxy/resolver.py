@@ -37,7 +37,7 @@ class SystemResolver:
         self._threads = asyncio.Semaphore(THREADS)
 
     async def resolve(self, host: str) -> list[Address]:
-        """By ``getaddrinfo``."""
+        """The addresses that ``getaddrinfo`` gives, at most ``MAX_ADDRESSES``."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[Address]] = loop.create_future()
 

@@ -21,7 +21,7 @@ FLUSH_SECONDS: Final = 30.0
 
 
 class Filter(Protocol):
-    """What one direction goes through."""
+    """Checks one direction of a plain HTTP exchange and finds its end."""
 
     @property
     def done(self) -> bool:
@@ -38,7 +38,7 @@ class Filter(Protocol):
 
 
 class End(asyncio.Protocol):
-    """One of the two connections."""
+    """One of the two connections: what it reads is written to ``other``."""
 
     def __init__(self, tunnel: Tunnel) -> None:
         self.tunnel = tunnel
@@ -58,7 +58,7 @@ class End(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on."""
+        """Write it to the other end, through the filter if there is one."""
         self.tunnel.active = True
         other = self.other
         if other is None or other.transport is None or self.ended:
@@ -159,7 +159,7 @@ class Tunnel:
                 end.transport.close()
 
     def abort(self) -> None:
-        """Cut both ends."""
+        """Reset both connections."""
         self.over = True
         self._cancel()
         for end in (self.client, self.server):

@@ -49,7 +49,7 @@ class Body:
 
 
 class NoBody(Body):
-    """There is none."""
+    """No body, and no header field that says so."""
 
 
 class Length(Body):
@@ -63,14 +63,14 @@ class Length(Body):
         self._left = size
 
     def feed(self, data: bytes) -> bytes:
-        """All of it, up to the length."""
+        """What is left of the length; the rest of ``data`` is dropped."""
         passed = data[: self._left]
         self._left -= len(passed)
         self.done = self._left == 0
         return passed
 
     def fields(self) -> list[str]:
-        """Content-Length."""
+        """Content-Length as announced."""
         return [f"Content-Length: {self.size}"]
 
 
@@ -83,11 +83,11 @@ class UntilEnd(Body):
         super().__init__(done=False)
 
     def feed(self, data: bytes) -> bytes:
-        """All of it."""
+        """Everything, as it is."""
         return data
 
     def clean_end(self) -> bool:
-        """It ends so."""
+        """Always: the end of the connection is the end of the body."""
         return True
 
 
@@ -158,5 +158,5 @@ class Chunked(Body):
         return size
 
     def fields(self) -> list[str]:
-        """Transfer-Encoding."""
+        """Transfer-Encoding: the chunks go on as they came."""
         return ["Transfer-Encoding: chunked"]
