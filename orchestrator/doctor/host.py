@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.config.paths import LONGEST_SOCKET
 from orchestrator.doctor.model import Finding, Subject, failed, ok, warning
 from orchestrator.doctor.probe import Probe
 from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 
 SUBIDS_NEEDED = 65536
-RUN_ID_LENGTH = 36
-SOCKET_NAMES = ("egress.sock", "gateway.sock", "mcp.sock")
 INOTIFY_INSTANCES, INOTIFY_INSTANCES_PER_RUN = 16, 8
 """Inotify instances that a service needs, and more for each run at a time: ours, conmon's, and those of the agent's
 tools, since all count for the one user that containers are run by."""
@@ -161,8 +160,7 @@ async def runtime_directory(subject: Subject) -> Finding:
 async def socket_paths(subject: Subject) -> Finding:
     """The longest socket path of a run must fit into the kernel's field for it."""
     name = "socket paths"
-    directory = subject.paths.control_dir("r" * RUN_ID_LENGTH)
-    longest = max(socket_path_bytes(directory / socket) for socket in SOCKET_NAMES)
+    longest = socket_path_bytes(subject.paths.runtime_dir / LONGEST_SOCKET)
     if longest > SOCKET_PATH_MAX:
         return failed(
             name,

@@ -24,7 +24,7 @@ from orchestrator.system import processes
 from orchestrator.system.locks import try_lock
 from orchestrator.system.processes import HeldProcess
 from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
-from orchestrator.system.tasks import TaskOwner
+from orchestrator.system.tasks import TaskOwner, ignore_outcome
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class PodmanService:
         # One search for all who wait, in a task of its own: one of them who gives up does not cut a start in half.
         if self._finding is None or self._finding.done():
             self._finding = self._tasks.spawn(self._look(), name="find", awaited=True)
-            self._finding.add_done_callback(_seen)
+            self._finding.add_done_callback(ignore_outcome)
         return await asyncio.shield(self._finding)
 
     async def _look(self) -> Path:
@@ -321,9 +321,3 @@ class PodmanService:
             self._own_socket.unlink(missing_ok=True)
             fd, self._lock_fd = self._lock_fd, -1
             os.close(fd)
-
-
-def _seen(task: asyncio.Task[Path]) -> None:
-    """Everybody may have given up waiting: a failure is told by the next call."""
-    if not task.cancelled():
-        task.exception()

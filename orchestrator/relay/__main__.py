@@ -1,6 +1,6 @@
 """The relay process: ``python -m orchestrator.relay --control PATH --log PATH``.
 
-One per state directory, in a session of its own, so that runs keep their way to the provider while the service is
+One per state directory, in a session of its own, so that runs still reach the provider while the service is
 killed or restarted.  Keys come over the control socket only and live in this process's memory alone; each grant ends
 at its time by itself; with no grants and nobody connected the process ends after ``--linger`` seconds.
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import logging
 import os
 import resource
@@ -22,12 +21,13 @@ import time
 from pathlib import Path
 from typing import Final
 
-from orchestrator.relay.gateway.upstream import Limits
+from orchestrator.relay.limits import Limits
 from orchestrator.relay.process.hardening import harden
 from orchestrator.relay.process.log_file import close_logging, open_logging
 from orchestrator.relay.process.server import RelayServer
 from orchestrator.relay.proxy.resolver import FileResolver
 from orchestrator.relay.sockets import Listener, listen
+from orchestrator.system.locks import try_lock
 
 log = logging.getLogger(__name__)
 
@@ -39,18 +39,12 @@ def take_lock(control: Path, *, seconds: float = 5.0) -> int | None:
 
     A relay that is just ending does not answer any more, but has the lock for a moment: up to ``seconds``.
     """
-    handle = os.open(control.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if _answers(control) or time.monotonic() >= deadline:
-                os.close(handle)
-                return None
-            time.sleep(0.02)
-        else:
-            return handle
+    while (handle := try_lock(control.with_suffix(".lock"))) is None:
+        if _answers(control) or time.monotonic() >= deadline:
+            return None
+        time.sleep(0.02)
+    return handle
 
 
 def _answers(control: Path) -> bool:
@@ -72,8 +66,8 @@ async def run(args: argparse.Namespace, listener: Listener) -> None:
         connect_seconds=args.connect,
     )
     resolver = None if args.resolve_file is None else FileResolver(args.resolve_file)
-    server = RelayServer(linger=args.linger, limits=limits, ca_file=args.ca_file, resolver=resolver)
-    logging_state = open_logging(args.log, server.keys)
+    server = RelayServer(linger=args.linger, limits=limits, resolver=resolver)
+    logging_state = open_logging(args.log, server.secrets)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop)
@@ -94,7 +88,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--log", type=Path, required=True, help="log file; kept below 2 MiB with its predecessor")
     parser.add_argument("--ready-fd", type=int, help="written to and closed when the control socket answers")
     parser.add_argument("--linger", type=float, default=10.0, help="seconds to stay without work (default 10)")
-    parser.add_argument("--ca-file", type=Path, help="trust these authorities instead of the system's")
     parser.add_argument("--resolve-file", type=Path, help="look names up in this file (as /etc/hosts) and nowhere else")
     parser.add_argument("--max-body", type=int, default=default.body_bytes, help="bytes of one request's body")
     parser.add_argument("--max-connections", type=int, default=default.connections, help="per run")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import os
 import secrets
 import socket
-import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.relay.control.protocol import SOCKET_PATH_MAX
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def listen(path: Path, *, backlog: int = 64) -> Listener:
     The socket is made under another name and renamed when it listens, so nobody meets a half-made one.
     Raises: OSError (no such directory, path too long, not permitted).
     """
-    if len(bytes(path)) > SOCKET_PATH_MAX:
+    if socket_path_bytes(path) > SOCKET_PATH_MAX:
         raise OSError(f"the socket path is longer than {SOCKET_PATH_MAX} bytes: {path}")
     temporary = path.with_name("." + secrets.token_hex(3))
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -62,13 +62,31 @@ def listen(path: Path, *, backlog: int = 64) -> Listener:
     return Listener(sock, path, inode)
 
 
-def peer_of(sock: socket.socket) -> tuple[int, int]:
-    """(pid, uid) of the process at the other end, as the kernel knows it."""
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", data)
-    return pid, uid
+class RunSocket:
+    """The socket of one run's gateway or proxy.  ``accept`` makes the protocol of each new connection."""
 
+    def __init__(self, accept: Callable[[], asyncio.Protocol], *, backlog: int) -> None:
+        self._accept = accept
+        self._backlog = backlog
+        self._listener: Listener | None = None
+        self._server: asyncio.Server | None = None
 
-def same_user(sock: socket.socket) -> bool:
-    """Whether the process at the other end is the same user's."""
-    return peer_of(sock)[1] == os.geteuid()
+    async def open(self, path: Path) -> None:
+        """Listen at ``path``, and no longer at the path before.  Raises: OSError; all is as it was then."""
+        listener = await asyncio.to_thread(listen, path, backlog=self._backlog)
+        server = await asyncio.get_running_loop().create_unix_server(self._accept, sock=listener.sock)
+        await self.aclose()
+        self._listener, self._server = listener, server
+
+    async def ensure(self, path: Path) -> None:
+        """Listen at ``path`` if that does not lead here any more.  Raises: OSError, as ``open`` does."""
+        listener = self._listener
+        if listener is None or listener.path != path or not await asyncio.to_thread(listener.in_place):
+            await self.open(path)
+
+    async def aclose(self) -> None:
+        """Stop listening and remove the file; connections that were accepted go on."""
+        if self._server is not None:
+            self._server.close()
+        if self._listener is not None:
+            await asyncio.to_thread(self._listener.remove)

@@ -7,10 +7,11 @@ import os
 import resource
 import signal
 import socket as sockets
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
+
+from orchestrator.system.peers import peer_of
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +42,9 @@ def listening_pid(socket: Path) -> int:
         probe.settimeout(2.0)
         try:
             probe.connect(str(socket))
-            credentials = probe.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, struct.calcsize("3i"))
+            return peer_of(probe)[0]
         except OSError:
             return 0
-    pid: int = struct.unpack("3i", credentials)[0]
-    return pid
 
 
 class HeldProcess:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config.models import Config, Paths
+from orchestrator.config.paths import LONGEST_SOCKET
 from orchestrator.doctor import host
 from orchestrator.doctor.probe import Output
 from orchestrator.system.socket_paths import SOCKET_PATH_MAX
@@ -141,7 +142,7 @@ async def test_podman_without_a_runtime_directory() -> None:
 
 @pytest.mark.parametrize(("extra", "status"), [(0, "ok"), (1, "failed")])
 async def test_socket_path_limit(extra: int, status: str) -> None:
-    longest = SOCKET_PATH_MAX - len("/gateway.sock") - host.RUN_ID_LENGTH - len("/")
+    longest = SOCKET_PATH_MAX - len(LONGEST_SOCKET) - len("/")
     directory = Path("/" + "d" * (longest - 1 + extra))
     finding = await host.socket_paths(
         subject(good_machine(), paths=Paths(state_dir=STATE, runtime_dir=directory)),
