@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from images.outside import GROUP, installed_recipes
+from images.catalogue import GROUP, installed_recipes
 from orchestrator.errors import ImageBuildError
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from images.recipe import certificates, recipe_hash
+from images.plan import recipe_hash
+from images.trust import certificates
 
 FILES = {"Containerfile": b"FROM x\n", "package.json": b"{}", "sub/extra": b"\x00\x01"}
 CERT_A = b"-----BEGIN CERTIFICATE-----\nQUFB\n-----END CERTIFICATE-----"
