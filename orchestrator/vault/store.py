@@ -71,7 +71,7 @@ class Vault:
         return await self._run(lambda table: table.get(user_id, name))
 
     async def put(self, user_id: str, name: str, value: str) -> SecretInfo:
-        """Seal a value and store it in the place of the one before; what may be shown.  Raises VaultUnavailableError."""
+        """Store a value in the place of the one before; what may be shown of it.  Raises VaultUnavailableError."""
         return await self._run(lambda table: table.put(user_id, name, value))
 
     async def delete(self, user_id: str, name: str) -> bool:
