@@ -182,7 +182,7 @@ class PodmanImageBuilder:
             try:
                 yield
             except BaseException:
-                with contextlib.suppress(ImageBuildError):  # the first failure is the one to tell about
+                with contextlib.suppress(ImageBuildError):  # the first failure is the one to report
                     await self._sweep(keep=others)
                 raise
             await self._remove_work()

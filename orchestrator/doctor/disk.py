@@ -42,13 +42,13 @@ async def disk_space(subject: Subject) -> Finding:
     places = {"state": subject.paths.state_dir}
     if subject.info is not None and (root := subject.info.text("store", "graphRoot")):
         places["images"] = Path(root)
-    told, worst = [], ok(name, "")
+    reported, worst = [], ok(name, "")
     for what, path in places.items():
         found = await nearest(probe, path)
         if found is None:
             continue
         facts = found[1]
-        told.append(f"{facts.free_bytes / GIB:.1f} GiB free for {what}")
+        reported.append(f"{facts.free_bytes / GIB:.1f} GiB free for {what}")
         fix = "podmentor images prune" if what == "images" else f"du -xh --max-depth=2 {found[0]} | sort -h | tail"
         if facts.free_bytes < TOO_LOW_BYTES:
             worst = failed(name, "", fix)
@@ -56,9 +56,9 @@ async def disk_space(subject: Subject) -> Finding:
             facts.free_bytes < LOW_BYTES or (facts.free_inodes is not None and facts.free_inodes < LOW_INODES)
         ):
             if facts.free_inodes is not None and facts.free_inodes < LOW_INODES:
-                told[-1] += f", only {facts.free_inodes} inodes"
+                reported[-1] += f", only {facts.free_inodes} inodes"
             worst = warning(name, "", fix)
-    return Finding(name, worst.status, "; ".join(told) or "not known", worst.fix)
+    return Finding(name, worst.status, "; ".join(reported) or "not known", worst.fix)
 
 
 async def state_directory(subject: Subject) -> Finding:

@@ -1,4 +1,4 @@
-"""Reading the world: files, commands, sockets.  The checks see only the Protocol, so tests can tell them anything."""
+"""Reading the world: files, commands, sockets.  The checks see only the Protocol, so tests can show them anything."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Output:
 
     @property
     def good(self) -> bool:
-        """Exit code 0."""
+        """Whether it ran to its end with exit code 0."""
         return self.code == 0
 
     @property
@@ -64,7 +64,7 @@ class Probe(Protocol):
 
     @property
     def uid(self) -> int:
-        """Who we are."""
+        """Our numeric user id."""
         ...
 
     @property
@@ -85,7 +85,7 @@ class Probe(Protocol):
         ...
 
     async def which(self, name: str) -> str | None:
-        """Where a command is."""
+        """Path of a command on ``$PATH``; None when there is none."""
         ...
 
     async def ping(self, socket: Path, *, timeout: float = 5.0) -> str | None:
@@ -110,7 +110,7 @@ class Probe(Protocol):
 
 
 class SystemProbe:
-    """The real world."""
+    """This machine, as the user that we are."""
 
     @property
     def uid(self) -> int:

@@ -1,4 +1,4 @@
-"""What Podman is asked about containers and told to do with them: bounded in time, and right although it may be busy,
+"""What Podman is asked about containers and made to do with them: bounded in time, and right although it may be busy,
 lose an answer, or make a broken container.
 """
 

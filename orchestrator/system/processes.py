@@ -1,4 +1,4 @@
-"""Processes of others, held by pidfd: told apart from a reused pid, waited for without polling, ended in steps."""
+"""Processes of others, held by pidfd: never confused with a reused pid, waited for without polling, ended in steps."""
 
 import asyncio
 import contextlib

@@ -129,9 +129,9 @@ def too_full(run: StoredRun, used: int) -> DiskExceededError:
     record = run.record
     limit = record.limits.disk_max_bytes
     return DiskExceededError(
-        f"This conversation holds {size_words(used, limit)} in its workspace and home already, over the limit of "
+        f"This subagent has {size_words(used, limit)} in its workspace and home already, over the limit of "
         f"{size_words(limit)}; nothing was started. Take or drop its changes (podmentor changes apply or discard "
-        f"{record.subagent_id[:8]}), begin a new conversation, remove this one (podmentor subagents delete), or have "
+        f"{record.subagent_id[:8]}), start a new subagent, remove this one (podmentor subagents delete), or have "
         "limits.disk_max_bytes raised.",
         **measures("disk_max_bytes", limit, used),
     )

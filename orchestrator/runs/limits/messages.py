@@ -83,7 +83,7 @@ def _sentence(reason: ErrorReason, allowed: float, used: float) -> str:
         case "start_timeout":
             return (
                 f"The agent printed nothing within {allowed:g} s of its start ({used:.1f} s have passed); the run's "
-                "log and `podmentor doctor` may tell why."
+                "log and `podmentor doctor` may say why."
             )
         case _:
             return (

@@ -100,7 +100,7 @@ def check_kept(limits: ResourceLimits, by_runtime: Mapping[str, str]) -> None:
     if limits.cpus is not None and by_runtime["cpus"] != "cgroup":
         raise InvalidRequestError(
             f"limit cpus: {limits.cpus:g} processors cannot be kept here, since the cpu controller is not delegated, "
-            "and podman.require_cgroup_limits is set; delegate it (podmentor doctor tells how) or take the limit away",
+            "and podman.require_cgroup_limits is set; delegate it (podmentor doctor says how) or take the limit away",
             limit="cpus",
             asked=limits.cpus,
         )
