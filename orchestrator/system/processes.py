@@ -118,6 +118,54 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+class WatchedProcess:
+    """A process whose end the event loop notes by itself, our child or not; a child (which asyncio must not know) is
+    reaped as soon as it has ended.
+
+    Needs a running event loop.  Raises: ProcessLookupError when there is no such process (any more).
+    """
+
+    def __init__(self, pid: int, *, child: bool) -> None:
+        self.pid = pid
+        self.child = child
+        self._fd = os.pidfd_open(pid)
+        self._ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self._on_end)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, as far as the event loop has noticed."""
+        return self._ended.is_set()
+
+    def _on_end(self) -> None:
+        if self.child:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.pid, os.WNOHANG)
+        self._ended.set()
+        self.close()
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether it has ended within ``seconds``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+        return self.ended
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing when it has ended."""
+        if self._fd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._fd, number)
+
+    def close(self) -> None:
+        """Stop watching; a process that runs goes on."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
 async def end(process: HeldProcess, *, term_seconds: float | None = None) -> bool:
     """TERM, 5 s (or ``term_seconds``), KILL, 5 s.  Whether it has ended."""
     process.send(signal.SIGTERM)
