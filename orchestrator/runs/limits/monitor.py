@@ -37,7 +37,8 @@ _POLITE: frozenset[ErrorReason] = frozenset({"cancelled", "timeout", "idle_timeo
 class RunMonitor:
     """Keeps the limits of one run.  ``stop``: the sandbox must end; ``verdict``: why (None: it has answered).
 
-    In this order: ``check_disk`` (or ``adopt``), ``begin``, ``watch``, ``sandbox_ended``; ``aclose`` at any time.
+    In this order: ``begin`` (for a run that is taken over ``adopt`` first), ``check_disk`` when it is launched,
+    ``watch``, ``sandbox_ended``; ``aclose`` at any time.
     ``warn`` is called with each warning: once for each limit, not for those in ``warned``.
     """
 
@@ -57,7 +58,7 @@ class RunMonitor:
         self._space = space
         self._processes = processes
         self._warn = warn
-        self._tasks = TaskOwner("limits")
+        self._tasks = TaskOwner(f"limits of run {record.run_id[:8]}")
         self._disk_watch: asyncio.Task[None] | None = None
         self.warned: set[str] = set()
         self._meter: MemoryMeter | None = None

@@ -121,6 +121,7 @@ async def test_a_kill_far_below_the_limit_is_not_the_limits(directory: Path) -> 
 
 
 class Record:
+    run_id = "0123456789"
     limits = ResourceLimits(memory_max_bytes=LIMIT)
 
 
