@@ -36,10 +36,10 @@ def decode(text: str) -> Any:
     Numbers that JSON cannot hold (NaN, infinities) and more than ``DEPTH_MAX`` levels raise ValueError; half of a
     surrogate pair becomes U+FFFD.
     """
-    value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-    if text.count("{") + text.count("[") > DEPTH_MAX:
+    value = _value(text)
+    if len(text) > DEPTH_MAX and text.count("{") + text.count("[") > DEPTH_MAX:
         _check_depth(value)
-    return _whole_pairs(value) if _LONE_SURROGATE.search(text) else value
+    return _whole_pairs(value) if "\\u" in text and _LONE_SURROGATE.search(text) else value
 
 
 def end_missing(cli: str, text: str, details: Mapping[str, Any]) -> Error:
@@ -56,6 +56,15 @@ def end_missing(cli: str, text: str, details: Mapping[str, Any]) -> Error:
     return Error(reason="cli_failed", message=message, details={**details, "text": text[-TEXT_IN_DETAILS:]})
 
 
+def _value(text: str) -> Any:
+    """The value that is all of ``text``; a line that has whitespace around it takes the longer way."""
+    if text.startswith("{"):
+        value, end = _DECODER.raw_decode(text)
+        if end == len(text):
+            return value
+    return _DECODER.decode(text)
+
+
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
@@ -65,6 +74,10 @@ def _finite(digits: str) -> float:
     if math.isinf(value):
         raise ValueError("a number out of range")
     return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""One for all lines: ``json.loads`` with hooks makes one for each."""
 
 
 def _check_depth(value: Any) -> None:
@@ -105,16 +118,16 @@ class JsonLinesParser(ABC):
         """Take the next bytes of stdout."""
         events: list[AgentEvent] = []
         for line in self._framer.push(data):
-            events += self._read(line)
+            self._read(line, events)
         return events
 
     def close(self, exit_code: int | None, stderr_tail: str) -> list[AgentEvent]:
         """The process has ended; the terminal event comes out, unless it has already."""
         events: list[AgentEvent] = []
         for line in self._framer.flush():
-            events += self._read(line)
+            self._read(line, events)
         if not self._ended:
-            events += self._until_terminal(self.on_close(exit_code, stderr_tail))
+            self._add(self.on_close(exit_code, stderr_tail), events)
         return events
 
     @abstractmethod
@@ -125,29 +138,29 @@ class JsonLinesParser(ABC):
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
         """What comes out at the end when no line was the terminal one; the last event must be terminal."""
 
-    def _read(self, line: bytes) -> list[AgentEvent]:
+    def _read(self, line: bytes, events: list[AgentEvent]) -> None:
+        """Add the events of a line."""
         self._line_no += 1
         if not line.strip():
-            return []
+            return
         if self._ended:
             self.ignored_lines += 1
-            return []
+            return
         text = line.decode("utf-8", "replace")
         try:
             obj = decode(text)
-            events = self.on_object(obj) if isinstance(obj, dict) else [self._unparsed(text)]
+            found = self.on_object(obj) if isinstance(obj, dict) else (self._unparsed(text),)
         except UNREADABLE:
-            events = [self._unparsed(text)]
-        return self._until_terminal(events)
+            found = (self._unparsed(text),)
+        self._add(found, events)
 
-    def _until_terminal(self, events: Sequence[AgentEvent]) -> list[AgentEvent]:
-        kept: list[AgentEvent] = []
-        for event in events:
-            kept.append(event)
-            if isinstance(event, Completed | Error):
+    def _add(self, found: Sequence[AgentEvent], events: list[AgentEvent]) -> None:
+        """What is found, up to a terminal event."""
+        for event in found:
+            events.append(event)
+            if isinstance(event, (Completed, Error)):
                 self._ended = True
                 break
-        return kept
 
     def _unparsed(self, text: str) -> Status:
         raw = text if len(text) <= RAW_KEEP else f"{text[:RAW_KEEP]} …[cut: {len(text)} characters]"
