@@ -71,7 +71,8 @@ class _Event:
     def data(self) -> dict[str, Any]:
         """The ``data`` member of the envelope: every field but the envelope's own; optional ones left out when None."""
         out: dict[str, Any] = {}
-        for name, optional in _members(type(self)):
+        event: Any = type(self)
+        for name, optional in _members(event):
             value = getattr(self, name)
             if value is None and optional:
                 continue
@@ -80,7 +81,7 @@ class _Event:
 
 
 @cache
-def _members(event: type[_Event]) -> tuple[tuple[str, bool], ...]:
+def _members(event: type[Any]) -> tuple[tuple[str, bool], ...]:
     """The fields that ``data`` has, and whether each is optional."""
     return tuple((f.name, f.default is None) for f in fields(event) if f.name != "parent_tool_call_id")
 

@@ -10,14 +10,12 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.events import AgentEvent, Completed, Error, Status
 from orchestrator.framing import LineFramer
 
-TEXT_IN_DETAILS = 20_000
-"""Characters."""
 RAW_KEEP = 2000
 """Characters of a line that is shown as unparsed."""
 
@@ -40,20 +38,6 @@ def decode(text: str) -> Any:
     if len(text) > DEPTH_MAX and text.count("{") + text.count("[") > DEPTH_MAX:
         _check_depth(value)
     return _whole_pairs(value) if "\\u" in text and _LONE_SURROGATE.search(text) else value
-
-
-def end_missing(cli: str, text: str, details: Mapping[str, Any]) -> Error:
-    """The end of a run whose CLI spoke, exited with 0, and never said that this was its answer.
-
-    Its output has lost its end (a full disk, say), or something inside the sandbox has ended it.  The text may be whole
-    or stop in the middle of a sentence, and nothing tells which: to call half an answer an answer would be worse than
-    to call a whole one a failure, since of the failure nothing is lost.  ``text`` goes with it, its end if it is long.
-    """
-    message = (
-        f"{cli} ended as if all were well, but without a result: its answer may lack its end. What it said until then"
-        " is in the events. Continue the conversation, or run it again."
-    )
-    return Error(reason="cli_failed", message=message, details={**details, "text": text[-TEXT_IN_DETAILS:]})
 
 
 def _value(text: str) -> Any:
