@@ -13,8 +13,8 @@ from orchestrator.contract.adapter import BaseAdapter, Capabilities, GatewayRout
 from orchestrator.contract.types import AuthStatus, Credentials
 
 RETRIES = 4
-"""Of a request that failed: about three seconds.  These are reported on stdout; those that the CLI would do beneath them
-(``request_max_retries``) are silent, multiply with them, and are off."""
+"""Of a request that failed: about three seconds.  These are reported on stdout; those that the CLI would do beneath
+them (``request_max_retries``) are silent, multiply with them, and are off."""
 PROVIDER = "podmentor"
 """Name of the provider that leads to the gateway.  The CLI's own one takes no base URL from the environment, and tries
 a WebSocket first."""
