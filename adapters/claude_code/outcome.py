@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from adapters.claude_code.failures import Failure, message_of, reason_of
 from orchestrator.adapterkit.members import as_number, is_count, number_or_none, text_or_none
-from orchestrator.events import Completed, Error, Tokens
+from orchestrator.events import Completed, Error, Status, Tokens
 
 
 class Usage:
@@ -70,6 +71,25 @@ def read_result(obj: dict[str, Any], *, usage: Usage, last_text: str, failure: F
     reason = reason_of(found)
     known = {name: value for name, value in details.items() if value is not None}
     return Error(reason=reason, message=message_of(reason, found), details=known)
+
+
+def denials(obj: dict[str, Any]) -> list[Status]:
+    """A notice for each tool that the CLI's settings refused: the ``result`` line calls the run a success all the same.
+
+    Each name once, with the number of its calls: a run may ask for the same again and again.
+    """
+    given = obj.get("permission_denials")
+    refused = Counter(
+        text_or_none(entry.get("tool_name")) or "?"
+        for entry in (given if isinstance(given, list) else ())
+        if isinstance(entry, dict)
+    )
+    return [
+        Status(
+            phase="diagnostic", info={"stderr": f"Claude Code's settings refused {count} call(s) of the tool {name}."}
+        )
+        for name, count in refused.items()
+    ]
 
 
 def _tokens_of(obj: dict[str, Any]) -> Tokens | None:

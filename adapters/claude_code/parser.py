@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from adapters.claude_code.blocks import Message, content_blocks, result_text
 from adapters.claude_code.failures import Failure, message_of, reason_of
-from adapters.claude_code.outcome import Usage, read_result
+from adapters.claude_code.outcome import Usage, denials, read_result
 from orchestrator.adapterkit.failures import end_missing, last_words, not_in_image, without_end
 from orchestrator.adapterkit.kept_text import KeptText
 from orchestrator.adapterkit.members import as_number, as_text, text_or_none
@@ -124,7 +124,8 @@ class ClaudeCodeParser(JsonLinesParser):
         if kind == "system":
             return self._system(obj)
         if kind == "result":
-            return [read_result(obj, usage=self._usage, last_text=self._last_text.join(), failure=self._failure)]
+            end = read_result(obj, usage=self._usage, last_text=self._last_text.join(), failure=self._failure)
+            return [*denials(obj), end]
         if kind == "rate_limit_event":
             return _limit_warning(obj["rate_limit_info"])
         return () if kind in QUIET_TYPES else [self._unknown(obj)]

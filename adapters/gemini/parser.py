@@ -14,7 +14,14 @@ from typing import Any
 
 from adapters.gemini.failures import Failure, message_of, reason_of
 from adapters.gemini.oneshot import words
-from orchestrator.adapterkit.failures import end_missing, last_words, not_in_image, without_end
+from orchestrator.adapterkit.failures import (
+    TEXT_IN_DETAILS,
+    end_missing,
+    last_words,
+    not_in_image,
+    with_words,
+    without_end,
+)
 from orchestrator.adapterkit.kept_text import KeptText
 from orchestrator.adapterkit.members import as_text, is_number, text_or_none
 from orchestrator.adapterkit.parsing import JsonLinesParser
@@ -34,8 +41,12 @@ TEXT_KEEP = 8 * 1024**2
 """Characters of the last message that the final text has; the CLI's result does not repeat it."""
 _SIGNALLED = frozenset({129, 130, 131, 134, 135, 136, 137, 139, 143})
 """Exit codes that mean a signal; others of that range are an HTTP status of which eight bits are left."""
-_STOPS = {"Loop detected": "loop_detected", "Maximum session turns": "max_turns", "Agent execution": "stopped"}
-"""How a warning begins after which the CLI ends, as if all were well."""
+_STOPS = {
+    "Loop detected": "The agent repeated itself, and Gemini CLI stopped it. Say more precisely what is to be done.",
+    "Maximum session turns": "The agent reached its limit of turns. Split the task, or raise the limit.",
+    "Agent execution": "A hook or a policy stopped the agent.",
+}
+"""How a warning begins after which the CLI ends as if all were well, with exit code 0; and what it means."""
 
 
 class GeminiParser(JsonLinesParser):
@@ -49,7 +60,8 @@ class GeminiParser(JsonLinesParser):
         self._text = KeptText(TEXT_KEEP)
         self._calls: set[str] = set()
         self._error_line = ""
-        self._stop: str | None = None
+        self._stop = ""
+        """The warning after which the CLI stops the agent."""
         self._result: dict[str, Any] | None = None
         """The ``result`` line of a run that failed."""
 
@@ -145,7 +157,8 @@ class GeminiParser(JsonLinesParser):
     def _warn(self, message: str, *, severe: bool) -> Sequence[AgentEvent]:
         if severe:
             self._error_line = message
-        self._stop = next((stop for start, stop in _STOPS.items() if message.startswith(start)), self._stop)
+        elif message.startswith(tuple(_STOPS)):
+            self._stop = message
         return [Status(phase="diagnostic", info={"stderr": message})]
 
     def _end(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
@@ -154,14 +167,16 @@ class GeminiParser(JsonLinesParser):
         if status != "success":
             self._result = obj
             return ()
-        return [
-            Completed(
-                final_text=self._text.join(),
-                tokens=_tokens(stats) or Tokens(input=0, output=0),
-                duration_ms=_count(stats, "duration_ms"),
-                stop_reason=self._stop,
-            )
-        ]
+        tokens = _tokens(stats) or Tokens(input=0, output=0)
+        if self._stop:
+            return [self._stopped(tokens)]
+        return [Completed(final_text=self._text.join(), tokens=tokens, duration_ms=_count(stats, "duration_ms"))]
+
+    def _stopped(self, tokens: Tokens) -> Error:
+        """The agent was ended before it had an answer, although the CLI calls it a success."""
+        advice = next(advice for start, advice in _STOPS.items() if self._stop.startswith(start))
+        details = {"cli_message": self._stop, "tokens": tokens.to_dict(), "text": self._text.join()[-TEXT_IN_DETAILS:]}
+        return Error(reason="cli_failed", message=with_words(advice, "Gemini CLI", self._stop), details=details)
 
 
 def _failed(failure: Failure, details: dict[str, Any]) -> Error:
