@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from adapters.claude_code.parser import ClaudeCodeParser
-from orchestrator.adapterkit.command import cannot_be_run, output_tail, uuid_session
+from orchestrator.adapterkit.command import cannot_be_run, no_command, output_tail, uuid_session
 from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.contract.adapter import BaseAdapter, Capabilities, GatewayRoute
 from orchestrator.contract.types import AuthStatus, Credentials
@@ -63,6 +63,10 @@ class ClaudeCodeAdapter(BaseAdapter):
         if session_id is not None:
             argv += ["--resume", uuid_session(session_id, backend=self.name, what="a Claude Code session id")]
         return [*argv, "--include-partial-messages", "--dangerously-skip-permissions"]
+
+    def stdin_of(self, prompt: str) -> str:
+        """A prompt that begins with a slash is no command."""
+        return no_command(prompt)
 
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """Everything the CLI gets; the operator's ``extra_env`` wins over our settings, never over the key."""

@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 from adapters.gemini.oneshot import read_oneshot
 from adapters.gemini.parser import GeminiParser
 from orchestrator.adapterkit.bridge import OneshotBridge
-from orchestrator.adapterkit.command import uuid_session
+from orchestrator.adapterkit.command import no_command, uuid_session
 from orchestrator.contract.adapter import (
     AgentAdapter,
     BaseAdapter,
@@ -78,6 +78,10 @@ class GeminiAdapter(BaseAdapter):
             argv += ["--resume", uuid_session(session_id, backend=self.name, what="a Gemini CLI session id")]
         return argv
 
+    def stdin_of(self, prompt: str) -> str:
+        """A prompt that begins with a slash is no command."""
+        return no_command(prompt)
+
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """Everything the CLI gets; the operator's ``extra_env`` wins over our settings, never over the key."""
         env = {**QUIET_ENV, **self.base_env(creds=creds, home=home or creds.home)}
@@ -118,7 +122,8 @@ class GeminiOneshotAdapter(GeminiAdapter):
         if len(prompt.encode()) > PROMPT_MAX_BYTES:
             message = f"the prompt is longer than the {PROMPT_MAX_BYTES} bytes that an argument may have"
             raise InvalidRequestError(message, backend=self.name)
-        return [self.binary, "--prompt", prompt]
+        # The first character decides whether this word is taken for an option.
+        return [self.binary, "--prompt", f"\n{prompt}" if prompt.startswith("-") else no_command(prompt)]
 
     def parser(self) -> StreamParser:
         """Reads the output as a whole, at its end."""

@@ -25,6 +25,16 @@ def uuid_session(session_id: str, *, backend: str, what: str) -> str:
     raise InvalidRequestError(f"the session id is not {what} (a UUID)", backend=backend)
 
 
+def no_command(prompt: str) -> str:
+    """The prompt with a newline before it when it begins with a slash.
+
+    Claude Code and Gemini CLI take such a word for a command: for one of their own, so that the model is never asked,
+    or for one that the repo defines (``.claude/commands``, ``.gemini/commands``), which puts its text in place of the
+    prompt.  Both look at the very first character only.
+    """
+    return f"\n{prompt}" if prompt.startswith("/") else prompt
+
+
 def output_tail(text: str) -> str:
     """The end of what a command printed, for an error."""
     return text.strip()[-OUTPUT_TAIL:] or "no output"

@@ -7,7 +7,7 @@ from typing import Final
 
 from orchestrator.bench.check import CHECKS, UnsupportedError, check, completed, failed_for, must, one
 from orchestrator.bench.results import Evidence, Seen
-from orchestrator.bench.scenes import MARKED, TIMEOUT_SECONDS, WALL_CLOCK
+from orchestrator.bench.scenes import MARKED, PROMPTS, TIMEOUT_SECONDS, WALL_CLOCK
 
 __all__ = ["CHECKS"]
 
@@ -238,3 +238,13 @@ def _egress(evidence: Evidence, _: dict[str, Seen]) -> str:
     ]
     must(not tried, f"it tried {', '.join(dict.fromkeys(tried))}")
     return f"{sum(1 for _ in evidence.runs())} runs"
+
+
+@check("B26", "a prompt is text, whatever it begins with", "prompts")
+def _text(_: Evidence, scenes: dict[str, Seen]) -> str:
+    runs = scenes["prompts"].runs
+    for prompt, run in zip(PROMPTS, runs, strict=True):
+        completed(run)
+        answer = run.record.final_text or ""
+        must(f"The first was: {prompt}" in answer, f"{prompt!r} was answered with {answer!r:.200}")
+    return f"{len(runs)} prompts"

@@ -141,6 +141,13 @@ class BaseAdapter(ABC):
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """See ``AgentAdapter``."""
 
+    def stdin_of(self, prompt: str) -> str:
+        """What the CLI reads on stdin: the prompt, as it must be written for this CLI to take it as text.
+
+        A prompt is text whatever it begins with; a CLI that takes ``/word`` for a command must not see it so.
+        """
+        return prompt
+
     def gateway_env(self, base_url: str) -> dict[str, str]:
         """Variables that make the CLI talk to the gateway at ``base_url`` (no trailing slash)."""
         del base_url

@@ -113,6 +113,8 @@ class Actors(FakeRunService):
         self.paths = paths
         self.survivors = 0
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.read_as: Callable[[str], str] = lambda prompt: prompt
+        """What the CLI makes of a prompt."""
         self.on_submit = self._play
 
     def _play(self, record: RunRecord) -> None:
@@ -126,6 +128,9 @@ class Actors(FakeRunService):
         if name == "cancel":
             number = re.findall(r"sleep (\d+)", record.query)[0]
             self.processes += [subprocess.Popen(["sleep", number]) for _ in range(2)]
+        elif name == "prompts":
+            asked = self.read_as(record.query.split("\n")[0])
+            self.emit(record.run_id, SessionStarted(session_id="s"), end(f"The first was: {asked}"))
         elif name == "gate":
             self.emit(record.run_id, SessionStarted(session_id="s"), MessageDelta(text="Before. ", message_id="m"))
         else:
@@ -137,6 +142,8 @@ class Actors(FakeRunService):
         if request.subagent_id is not None:
             return "lost" if request.query == "Go on." else "follow"
         name = re.findall(r"scenario: ([\w-]+)", request.query)[0]
+        if name == "remember" and request.repo_path is not None:
+            return "prompts"
         if name != "dump":
             return str(name)
         return "cancel" if "sleep" in request.query else "shell" if "out.txt" in request.query else "secrets"

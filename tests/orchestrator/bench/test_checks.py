@@ -84,6 +84,10 @@ def repo_touched(stage: Stage, actors: Actors) -> None:
     actors.on_submit = touch
 
 
+def command_taken(_: Stage, actors: Actors) -> None:
+    actors.read_as = lambda prompt: "This is the repo's own text." if prompt.startswith("/") else prompt
+
+
 OUTSIDE = Status(phase="egress_denied", info={"host": "telemetry.example", "port": 443, "reason": "no", "count": 1})
 
 
@@ -113,6 +117,7 @@ WRONG: list[tuple[str, Change]] = [
     ("B20", other_key),
     ("B20", never_asked),
     ("B21", unparsed),
+    ("B26", command_taken),
     ("B25", says("thinking", S, OUTSIDE, Thinking(text="hm"), end())),
 ]
 
@@ -122,7 +127,7 @@ async def test_what_is_wrong_is_found(good: Stage, actors: Actors, number: str, 
     change(good, actors)
     found = await outcomes(good)
     failed = [name for name, outcome in found.items() if outcome == "fail"]
-    assert failed == ([number, "B26"] if number == "B08" else [number]), "resume is declared, so B26 fails with B08"
+    assert failed == ([number, "B27"] if number == "B08" else [number]), "resume is declared, so B27 fails with B08"
 
 
 MISSING: list[tuple[str, str, Change]] = [
@@ -160,11 +165,11 @@ async def test_what_is_declared_must_be_seen(
 ) -> None:
     actors.script[scene] = events
     found = await outcomes(good)
-    assert (found[number], found["B26"]) == ("fail", "fail")
+    assert (found[number], found["B27"]) == ("fail", "fail")
     declared = {"streaming": True, "deltas": True, "thinking": True, "resume": True, "cost": True, name: False}
     monkeypatch.setattr(BenchAdapter, "capabilities", Capabilities(**declared))
     found = await outcomes(good)
-    assert (found[number], found["B26"]) == ("unsupported", "pass")
+    assert (found[number], found["B27"]) == ("unsupported", "pass")
 
 
 async def test_what_is_seen_must_be_declared(good: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +178,7 @@ async def test_what_is_seen_must_be_declared(good: Stage, monkeypatch: pytest.Mo
     )
     report = await tried(good)
     assert [(r.number, r.detail) for r in report.results if r.outcome == "fail"] == [
-        ("B26", "deltas: it can, and the adapter says otherwise")
+        ("B27", "deltas: it can, and the adapter says otherwise")
     ]
 
 
