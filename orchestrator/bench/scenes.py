@@ -49,6 +49,9 @@ COMMANDS: Final = {
 }
 MARKED: Final = "podmentor-bench"
 
+COUNTED: Final = ",".join(str(number) for number in range(1, 151))
+"""A line that the shell prints behind the mark: longer than what looks short in a table."""
+
 Play: TypeAlias = Callable[[Stage, Mapping[str, Seen]], Awaitable[Seen]]
 
 
@@ -133,7 +136,7 @@ def simple(scenario: str, text: str = "Please do what you think is right.") -> S
 
 
 async def _shell(stage: Stage, _: Mapping[str, Seen]) -> Seen:
-    prompt = f"scenario: dump\nRUN: echo {MARKED} > out.txt && cat out.txt"
+    prompt = f"scenario: dump\nRUN: echo {MARKED} > out.txt && cat out.txt && seq 150 | paste -sd,"
     return Seen(name="shell", runs=(await make_run(stage, prompt),))
 
 
@@ -288,6 +291,7 @@ SCENES: Final[tuple[Scene, ...]] = (
     simple("thinking"),
     Scene("shell", _shell),
     simple("fail"),
+    simple("delegate"),
     simple("maxtok"),
     simple("utf8"),
     Scene("lost", _lost),

@@ -128,6 +128,8 @@ class BaseAdapter(ABC):
     credential_files: ClassVar[tuple[str, ...]] = ()
     """Where the CLI keeps its login: JSON files, relative to HOME."""
     capabilities: ClassVar[Capabilities] = Capabilities()
+    reports_usage: ClassVar[bool] = True
+    """Whether the CLI's output has token counts; the bench holds it to that."""
     prompt_in_argv: ClassVar[bool] = False
     """Whether the CLI takes the prompt as an argument."""
     oneshot: ClassVar[type[BaseAdapter] | None] = None
