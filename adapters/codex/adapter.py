@@ -15,6 +15,8 @@ from orchestrator.contract.types import AuthStatus, Credentials
 RETRIES = 4
 """Of a request that failed: about three seconds.  These are reported on stdout; those that the CLI would do beneath
 them (``request_max_retries``) are silent, multiply with them, and are off."""
+LONGEST_WAIT = 60.0
+"""Seconds.  The CLI sleeps as long as a rate limit asks, and prints nothing of how long that is."""
 PROVIDER = "podmentor"
 """Name of the provider that leads to the gateway.  The CLI's own one takes no base URL from the environment, and tries
 a WebSocket first."""
@@ -63,6 +65,7 @@ class CodexAdapter(BaseAdapter):
         upstream="https://api.openai.com",
         key_headers=("authorization",),
         path_prefixes=("/v1/responses", "/v1/models"),
+        longest_wait=LONGEST_WAIT,
     )
     credential_files = (".codex/auth.json",)
     capabilities = Capabilities(

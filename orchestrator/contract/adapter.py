@@ -58,6 +58,9 @@ class GatewayRoute:
     upstream: str
     key_headers: tuple[Literal["x-api-key", "authorization", "x-goog-api-key"], ...]
     path_prefixes: tuple[str, ...]
+    longest_wait: float | None = None
+    """Seconds that a rate limit may ask the CLI to wait.  One that asks for more is passed on as the error
+    ``usage_limit_reached`` of OpenAI's protocols, with the time of its reset; None: it is passed on as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

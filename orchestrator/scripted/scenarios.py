@@ -191,4 +191,5 @@ SCENARIOS: Final[dict[str, Script]] = {
     "credit": _rounds([Fail(400, "Your credit balance is too low to access the API. Go to Plans & Billing.")]),
     "badkey": _rounds([Fail(400, "API key not valid. Please pass a valid API key.")]),
     "busy": _rounds([Fail(429, retry_after=1)]),
+    "spent": _rounds([Fail(429, retry_after=3600)]),
 }
