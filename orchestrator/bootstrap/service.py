@@ -50,7 +50,7 @@ from orchestrator.runs.storage.store import Store
 from orchestrator.runs.stream.journal import Journal
 from orchestrator.runs.stream.log_tail import LogWatcher
 from orchestrator.runs.supervisor import Supervisor
-from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
+from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, counted, spoken
 from orchestrator.telemetry import PrometheusMetrics, open_traces
 from orchestrator.workspace.setup.prepare import DirectoryWorkspaces
 
@@ -60,6 +60,7 @@ __all__ = [
     "Aside",
     "AuditLog",
     "ServiceHandle",
+    "counted",
     "delete_tree",
     "image_builder",
     "load_adapters",
