@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from orchestrator.api.keys import REQUEST_ID, STARTED, request_id_of
+from orchestrator.api.context import REQUEST_ID, STARTED, request_id_of
 from orchestrator.api.problems import PROBLEM_TYPE, headers_of, problem, problem_of
 from orchestrator.config.models import ServerConfig
 from orchestrator.errors import ForbiddenError, InvalidRequestError, PodmentorError

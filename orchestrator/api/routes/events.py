@@ -5,10 +5,9 @@ from typing import Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.bodies import accepts, path_name, read_query
-from orchestrator.api.models.events import Event
-from orchestrator.api.models.requests import EventsQuery
+from orchestrator.api import context
+from orchestrator.api.models.events import Event, EventsQuery
+from orchestrator.api.requests import accepts, path_name, read_query
 from orchestrator.api.routing import Header, Reply, Route
 from orchestrator.api.streams import NDJSON, StreamForm, send_events, sse_form
 from orchestrator.errors import InvalidRequestError, NotFoundError
@@ -50,8 +49,8 @@ async def _stream(request: web.Request, sse: StreamForm) -> web.StreamResponse:
     query = read_query(request, EventsQuery)
     after = resume_point(request, query.after)
     lines = query.format == "ndjson" or (query.format is None and accepts(request, NDJSON.content_type))
-    scope = keys.identity_of(request).scope
-    run = await request.app[keys.RUNS].get(path_name(request, "run_id"), user_id=scope)
+    scope = context.identity_of(request).scope
+    run = await request.app[context.RUNS].get(path_name(request, "run_id"), user_id=scope)
     return await send_events(request, run, NDJSON if lines else sse, after=after, follow=query.follow)
 
 

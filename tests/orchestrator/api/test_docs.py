@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import get_args
 
 from orchestrator import errors
-from orchestrator.api.models.requests import LimitsBody, RunBody
+from orchestrator.api.models.runs import LimitsBody, RunBody
 from orchestrator.api.routes import ROUTES
 from orchestrator.errors import PodmentorError
 from orchestrator.events import KINDS, ErrorReason

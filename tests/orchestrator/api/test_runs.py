@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from orchestrator.api import waiting
+from orchestrator.api.routes import runs as run_routes
 from orchestrator.contract.runs import LimitsRequest, RunRecord
 from orchestrator.errors import QueueFullError, ShuttingDownError
 from orchestrator.events import Error, MessageDelta
@@ -447,7 +447,7 @@ async def test_a_wait_is_ended_by_shutdown_with_the_run_as_it_is(api: Api) -> No
 
 
 async def test_a_wait_ends_when_its_client_has_gone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "STEP_SECONDS", 0.02)
+    monkeypatch.setattr(run_routes, "STEP_SECONDS", 0.02)
     ended = watch("orchestrator.api.access")
     async with aiohttp.ClientSession() as session:
         asking = asyncio.create_task(session.post(f"{api.url}/v1/runs?wait=1", json=RUN, headers=api.headers("alice")))

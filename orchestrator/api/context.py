@@ -1,4 +1,4 @@
-"""What the application holds, and what a request carries, under typed names."""
+"""What the application holds, and what a request carries, under typed names (aiohttp's typed keys)."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""Requests into models, and what is wrong with them into words."""
+"""What a request says: its body and query as models, names out of its path, its headers; and in words what is wrong."""
 
 import asyncio
 import difflib
