@@ -160,7 +160,7 @@ async def _write(
 
 
 def _heartbeat(run: RunRecord) -> dict[str, Any]:
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return {
         "seq": None,
         "ts": now,

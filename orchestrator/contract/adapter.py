@@ -267,5 +267,5 @@ class BackendInfo:
     auth: Mapping[str, object] = field(default_factory=dict)
     """link, authenticated and, when it is not, error: for the asking user; never a value."""
     capabilities_seen: Mapping[str, object] | None = None
-    """What `podmentor bench` observed of exactly this CLI version: cli_version, when, capabilities, timings (in seconds,
-    on the machine where it ran); null: this version was not tried."""
+    """What `podmentor bench` observed of exactly this CLI version: cli_version, when, capabilities, timings (in
+    seconds, on the machine where it ran); null: this version was not tried."""

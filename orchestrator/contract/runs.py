@@ -94,8 +94,8 @@ class RunRecord:
     """How each limit is kept on this machine, by the limit's name: ``cgroup``, ``watchdog``, ``rlimit``, ``watch``,
     ``clock``, ``log``, or ``none``: it is not.  Empty: the run has not been started."""
     usage: Mapping[str, Any]
-    """tokens, cost_usd and turns as the CLI reports them; as measured: peak_memory_bytes, peak_disk_bytes, peak_pids, cpu_seconds,
-    output_bytes, duration_seconds."""
+    """tokens, cost_usd and turns as the CLI reports them; as measured: peak_memory_bytes, peak_disk_bytes, peak_pids,
+    cpu_seconds, output_bytes, duration_seconds."""
     final_text: str | None
     error: Mapping[str, Any] | None
     """``data`` of the event that ended the run badly."""

@@ -14,7 +14,7 @@ from orchestrator.contract.runs import LimitsRequest, RunRecord, RunRequest, Run
 from orchestrator.errors import ForbiddenError, InvalidRequestError
 
 METADATA_BYTES = 16 * 1024
-_LIST_CHARS = 1000
+LIST_CHARS = 1000
 
 Count = Annotated[int, Field(gt=0, le=BIGGEST)]
 Amount = Annotated[float, Field(gt=0, le=BIGGEST, allow_inf_nan=False)]
@@ -212,8 +212,8 @@ def run_in_list(record: RunRecord) -> dict[str, Any]:
     view = run_view(record)
     for name in ("query", "final_text"):
         text = view[name]
-        if text is not None and len(text) > _LIST_CHARS:
-            view[name] = text[:_LIST_CHARS] + "…"
+        if text is not None and len(text) > LIST_CHARS:
+            view[name] = text[:LIST_CHARS] + "…"
     return view
 
 
