@@ -41,7 +41,8 @@ def sse_form(prefix: str = "") -> StreamForm:
         position = "" if event["seq"] is None else f"id: {event['seq']}\n"
         return f"{position}event: {prefix}{event['kind']}\ndata: ".encode() + dumps(event) + b"\n\n"
 
-    return StreamForm(content_type="text/event-stream", greeting=b"retry: 1000\n\n", encode=encode)
+    # no empty line behind it: some clients take what ends there for an event
+    return StreamForm(content_type="text/event-stream", greeting=b"retry: 1000\n", encode=encode)
 
 
 NDJSON: Final = StreamForm(content_type="application/x-ndjson", greeting=b"", encode=lambda event: dumps(event) + b"\n")

@@ -95,7 +95,7 @@ class WaitQuery(Query):
     wait: bool = False
     """Answer when the run has finished."""
     timeout: Annotated[float, Field(gt=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = MAX_WAIT_SECONDS
-    """With ``wait``: answer 202 after so many seconds."""
+    """With ``wait``: answer after so many seconds at the latest, with the run as it is then."""
 
 
 class RunListQuery(Query):

@@ -123,9 +123,12 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
 
 async def get_run(request: web.Request) -> web.StreamResponse:
     """GET /v1/runs/{run_id}."""
-    read_query(request, NoQuery)
+    options = read_query(request, WaitQuery)
     scope = context.identity_of(request).scope
-    return json_answer(run_view(await request.app[context.RUNS].get(path_name(request, "run_id"), user_id=scope)))
+    record = await request.app[context.RUNS].get(path_name(request, "run_id"), user_id=scope)
+    if options.wait:
+        record = await wait_for_end(request, record.run_id, timeout=options.timeout)
+    return json_answer(run_view(record))
 
 
 async def cancel_run(request: web.Request) -> web.StreamResponse:
@@ -196,6 +199,8 @@ ROUTES: Final = (
         handler=get_run,
         tag="runs",
         summary="One run",
+        description="At once; with `?wait=1` when it has finished, or as it is when `timeout` is over.",
+        query=WaitQuery,
         errors=(NotFoundError,),
         replies=(Reply(description="The run.", model=RunView),),
     ),

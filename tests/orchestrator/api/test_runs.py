@@ -119,6 +119,20 @@ async def test_wait_with_a_timeout_answers_202_while_the_run_goes_on(api: Api) -
     assert answer.json["state"] == "queued"
 
 
+async def test_a_run_can_be_waited_for_later(api: Api) -> None:
+    api.runs.add_run()
+    early = await api.get("/v1/runs/run-1?wait=1&timeout=0.05")
+    assert (early.status, early.json["state"]) == (200, "queued")
+    call = asyncio.create_task(api.get("/v1/runs/run-1?wait=1"))
+    await api.runs.until(lambda: api.runs.waiters == 1)
+    api.runs.emit("run-1", done("at last"))
+    answer = await call
+    assert (answer.status, answer.json["state"], answer.json["final_text"]) == (200, "finished", "at last")
+    assert (await api.get("/v1/runs/run-1?wait=1&timeout=3601")).status == 400
+    assert (await api.get("/v1/runs/none?wait=1")).status == 404
+    assert (await api.get("/v1/runs/run-1?wait=1", who="bob")).status == 404
+
+
 async def test_a_client_that_goes_away_does_not_end_the_run(api: Api) -> None:
     headers = api.headers("alice", {"Accept": "text/event-stream"})
     async with api.session.post(f"{api.url}/v1/runs", json=RUN, headers=headers) as response:
