@@ -64,7 +64,7 @@ class FakeRunService:
 
     def add_run(self, *, user_id: str = "alice", backend: str = "claude-code", **members: Any) -> RunRecord:
         """A run that nobody has submitted."""
-        number = len(self.runs) + 1
+        number = len(self.journal) + 1
         record = _new_run(
             RunRequest(backend=backend, query="q", user_id=user_id), f"run-{number}", f"sub-{number}", number
         )
@@ -144,7 +144,7 @@ class FakeRunService:
         if request.subagent_id is not None:
             await self.get_subagent(request.subagent_id, user_id=request.user_id)
         self.requests.append(request)
-        number = len(self.runs) + 1
+        number = len(self.journal) + 1
         record = _new_run(request, f"run-{number}", request.subagent_id or f"sub-{number}", number)
         self._keep(record)
         if request.idempotency_key is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from orchestrator.api.identity import Identity, is_plain_name
 from orchestrator.api.models.base import BIGGEST, MAX_WAIT_SECONDS, Answer, Body, PlainName, Query
@@ -42,7 +42,12 @@ def _whole(value: object) -> object:
 
 
 HostPattern = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(egress_pattern)]
-Prompt = Annotated[str, AfterValidator(_prompt), Field(min_length=1)]
+Prompt = Annotated[
+    str,
+    AfterValidator(_prompt),
+    Field(min_length=1, json_schema_extra={"pattern": r"^[^\u0000]*[^\s\u0000][^\u0000]*$"}),
+]
+"""A text that is not blank, without NUL; the configuration limits its length further."""
 
 
 class LimitsBody(Body):
@@ -61,6 +66,15 @@ class LimitsBody(Body):
 
 class RunBody(Body):
     """One prompt to one backend."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"backend": "claude-code", "query": "Fix the failing test.", "repo": "website"},
+                {"backend": "codex", "query": "Now shorter.", "subagent_id": "0f3c7e9a4b5d4c1e8a6f2b7d9c0e1f2a"},
+            ]
+        }
+    )
 
     backend: PlainName
     query: Prompt
@@ -82,6 +96,8 @@ class RunBody(Body):
 
 class EgressBody(Body):
     """One host to allow."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"host": "pypi.org", "port": 443}]})
 
     host: Annotated[str, Field(min_length=1, max_length=253)]
     """Its name; an address may be allowed by admins only."""

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pydantic import ConfigDict
+
 from orchestrator.api.models.base import Answer, Body, PlainName
 from orchestrator.api.models.runs import Prompt, accounting
 from orchestrator.contract.runs import Outcome, RunRecord, RunState
@@ -9,6 +11,8 @@ from orchestrator.contract.runs import Outcome, RunRecord, RunState
 
 class ToolArgs(Body):
     """Arguments of a tool: exactly these."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"query": "Fix the failing test."}]})
 
     query: Prompt
     """The task, in full: the agent sees nothing else of the conversation around it."""

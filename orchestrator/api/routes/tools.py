@@ -12,6 +12,7 @@ from orchestrator.api.models.tools import ToolArgs, ToolList, ToolResultView, to
 from orchestrator.api.requests import idempotency_key, path_name, read_body, read_query, trace_context
 from orchestrator.api.routes.runs import IDEMPOTENCY, SUBMIT_ERRORS, TRACEPARENT, check_query, wait_for_end
 from orchestrator.api.routing import Header, Reply, Route
+from orchestrator.config.models import PLAIN_NAME
 from orchestrator.contract.runs import RunRequest
 from orchestrator.errors import InvalidRequestError, UnknownBackendError
 
@@ -33,6 +34,7 @@ INPUT_SCHEMA: Final[dict[str, Any]] = {
 _REPO: Final = Header(
     name="X-Podmentor-Repo",
     description="The name of a configured repo to work in. It is the program's choice, so no argument of the tool.",
+    schema={"type": "string", "pattern": PLAIN_NAME, "maxLength": 64},
 )
 
 
