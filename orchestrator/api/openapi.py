@@ -28,8 +28,9 @@ _NAME: Final = {"type": "string", "pattern": PLAIN_NAME, "maxLength": 64}
 _COMMON: Final = (
     Header(
         name="X-Request-Id",
-        description="The id under which the request is logged and answered; one that does not match is replaced.",
-        schema={"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
+        description="The id under which the request is logged and answered: 1 to 64 letters, digits, `.`, `_` and `-`;"
+        " any other is replaced.",
+        schema={"type": "string", "examples": ["order-4711"]},
     ),
 )
 _ACT_FOR: Final = Header(

@@ -268,6 +268,7 @@ class FakeRunService:
         del self.subagents[subagent_id]
         for run_id in record.run_ids:
             del self.runs[run_id]
+        self.keys = {key: made for key, made in self.keys.items() if made[1] in self.runs}
 
     async def changes(
         self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
