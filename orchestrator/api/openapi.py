@@ -12,7 +12,7 @@ from orchestrator.api.models.base import Answer
 from orchestrator.api.models.events import Event
 from orchestrator.api.problems import PROBLEM_TYPE, Problem
 from orchestrator.api.routing import Header, Reply, Route
-from orchestrator.config.models import PLAIN_NAME
+from orchestrator.config.models import PLAIN_NAME, USER_ID
 from orchestrator.errors import (
     ForbiddenError,
     InvalidRequestError,
@@ -35,8 +35,8 @@ _COMMON: Final = (
 )
 _ACT_FOR: Final = Header(
     name="X-Podmentor-User",
-    description="The user for whom to act; only for tokens with the role `service`.",
-    schema=_NAME,
+    description="The user for whom to act: a plain name or an e-mail address; only for tokens with the role `service`.",
+    schema={"type": "string", "pattern": USER_ID, "maxLength": 64},
 )
 _SENT: Final[dict[int, dict[str, str]]] = {
     401: {"WWW-Authenticate": "Which kind of token to send."},
