@@ -170,6 +170,8 @@ class FakeRunService:
             and (wanted.backend is None or run.backend == wanted.backend)
             and (wanted.state is None or run.state == wanted.state)
             and (wanted.subagent_id is None or run.subagent_id == wanted.subagent_id)
+            and (wanted.outcome is None or run.outcome == wanted.outcome)
+            and (wanted.since or "") <= run.created_at < (wanted.until or "9")
             and run.run_id.startswith(wanted.prefix or "")
         ]
         if wanted.before is not None:

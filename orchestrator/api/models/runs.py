@@ -2,15 +2,16 @@
 
 import json
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field
 
 from orchestrator.api.identity import Identity, is_plain_name
 from orchestrator.api.models.base import BIGGEST, MAX_WAIT_SECONDS, Answer, Body, PlainName, Query
 from orchestrator.config.hosts import egress_pattern
-from orchestrator.contract.runs import LimitsRequest, RunRecord, RunRequest, RunState, WorkspaceMode
+from orchestrator.contract.runs import LimitsRequest, Outcome, RunRecord, RunRequest, RunState, WorkspaceMode
 from orchestrator.errors import ForbiddenError, InvalidRequestError
 
 METADATA_BYTES = 16 * 1024
@@ -41,6 +42,14 @@ def _whole(value: object) -> object:
     return value
 
 
+def _utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is outside of the calendar") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_utc)]
 HostPattern = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(egress_pattern)]
 Prompt = Annotated[
     str,
@@ -119,7 +128,12 @@ class RunListQuery(Query):
 
     backend: PlainName | None = None
     state: RunState | None = None
+    outcome: Outcome | None = None
     subagent_id: PlainName | None = None
+    since: Moment | None = None
+    """Only runs that were accepted at this time or later (RFC 3339, with `Z` or an offset)."""
+    until: Moment | None = None
+    """Only runs that were accepted before this time."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     before: PlainName | None = None
     """``next_before`` of the page before."""

@@ -1,6 +1,7 @@
 """Runs: make, look at, end."""
 
 import asyncio
+from datetime import datetime
 from typing import Final
 
 from aiohttp import web
@@ -124,7 +125,10 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
         user_id=context.identity_of(request).scope,
         backend=query.backend,
         state=query.state,
+        outcome=query.outcome,
         subagent_id=query.subagent_id,
+        since=_moment(query.since),
+        until=_moment(query.until),
         limit=query.limit + 1,
         before=query.before,
         prefix=query.prefix,
@@ -133,6 +137,10 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
     page = found[: query.limit]
     more = page[-1].run_id if len(found) > query.limit else None
     return json_answer({"runs": [run_in_list(record) for record in page], "next_before": more})
+
+
+def _moment(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 async def get_run(request: web.Request) -> web.StreamResponse:
