@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from orchestrator.api.identity import LOCAL_OWNER, ROLES, Identity, Role, check_name
-from orchestrator.api.local_token import LOCAL_PREFIX, ensure_local_token
+from orchestrator.api.local_token import LOCAL_PREFIX
 from orchestrator.errors import InvalidRequestError, NotFoundError, UnauthorizedError
 from orchestrator.system.sqlite import BUSY_MS, SqliteThread
 from orchestrator.system.times import parse, rfc3339, utc_now
-
-__all__ = ["NewToken", "TokenRecord", "TokenStore", "ensure_local_token"]
 
 log = logging.getLogger(__name__)
 _FORM = re.compile(r"pmt_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")

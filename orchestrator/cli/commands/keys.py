@@ -13,13 +13,14 @@ from urllib.parse import quote
 
 import click
 
-from orchestrator.api.identity import LOCAL_OWNER, is_plain_name
+from orchestrator.api.identity import LOCAL_OWNER, is_user_id
 from orchestrator.cli.client.service import ServiceLink, with_service
 from orchestrator.cli.commands.runs import JSON_OPTION
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import one_line, to_json
 from orchestrator.cli.ui.secret_input import read_secret
+from orchestrator.config.models import USER_ID_WORDS
 from orchestrator.contract.credentials import KeyInfo, UserKeys
 from orchestrator.errors import InvalidRequestError
 
@@ -114,8 +115,8 @@ def local_actor() -> str:
 def check_user(user: str | None) -> str:
     """The named user, or the local one.  Raises InvalidRequestError."""
     who = user or LOCAL_OWNER
-    if not is_plain_name(who):
-        raise InvalidRequestError("a user is a plain name: letters, digits, '.', '_' and '-', at most 64")
+    if not is_user_id(who):
+        raise InvalidRequestError(f"a user is a plain name or an e-mail address: {USER_ID_WORDS}")
     return who
 
 
