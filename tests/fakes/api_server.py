@@ -228,12 +228,13 @@ class FakeApi:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if request.match_info["id"] not in {"run_1", *(run["run_id"] for run in self.runs)}:
             return problem(404, "not_found", "there is no such run")
+        assert request.headers["Accept"] == "application/x-ndjson"
         self.resumed_from.append(request.headers.get("Last-Event-ID"))
         sent = int(request.headers.get("Last-Event-ID") or request.query.get("after") or "0")
         budget = self.cut_after.pop(0) if self.cut_after else None
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
-        await response.write(b': hello\n\nevent: status\ndata: {"kind":"status","data":{"phase":"heartbeat"}}\n\n')
+        await response.write(b'{"seq":null,"kind":"status","data":{"phase":"heartbeat"}}\n')
         while True:
             for event in self._all_events():
                 if event["seq"] <= sent:
@@ -244,8 +245,7 @@ class FakeApi:
                     return response
                 budget = None if budget is None else budget - 1
                 sent = event["seq"]
-                text = f"id: {sent}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"
-                await response.write(text.encode())
+                await response.write(json.dumps(event).encode() + b"\n")
                 if event["kind"] in {"completed", "error"}:
                     return response
             if request.query.get("follow") == "false":

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urlsplit
 
-from orchestrator.cli.client.client import ApiClient, ServiceGoneError
+from orchestrator.cli.client.api import ApiClient, ServiceGoneError
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.ui.prefix import unique
 from orchestrator.errors import ConflictError, UnauthorizedError

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
-from orchestrator.cli.client.client import ServiceGoneError
+from orchestrator.cli.client.api import ServiceGoneError
 from orchestrator.cli.client.service import ServiceLink
 from orchestrator.cli.exits import INTERRUPTED
 from orchestrator.errors import PodmentorError, ShuttingDownError

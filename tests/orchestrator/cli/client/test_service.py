@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.client import service as module
-from orchestrator.cli.client.client import ServiceGoneError
+from orchestrator.cli.client.api import ServiceGoneError
 from orchestrator.cli.client.service import ServiceLink, check_url
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.ui.follow import Progress, follow
