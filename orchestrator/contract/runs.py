@@ -146,6 +146,8 @@ class RunFilter:
     limit: int = 50
     before: str | None = None
     """run_id of the last run of the page before."""
+    prefix: str | None = None
+    """Only runs whose id begins with this."""
 
 
 class RunService(Protocol):
@@ -200,8 +202,8 @@ class RunService(Protocol):
         """The run's raw log (conmon's k8s-file format).  NotFoundError when it does not exist (yet)."""
         ...
 
-    async def list_subagents(self, *, user_id: str | None) -> list[SubagentRecord]:
-        """All conversations."""
+    async def list_subagents(self, *, user_id: str | None, prefix: str | None = None) -> list[SubagentRecord]:
+        """Subagents, last used first; with ``prefix`` only those whose id begins with it."""
         ...
 
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:

@@ -235,6 +235,15 @@ class RunListQuery(Query):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     before: PlainName | None = None
     """``next_before`` of the page before."""
+    prefix: PlainName | None = None
+    """Only runs whose id begins with this."""
+
+
+class SubagentListQuery(Query):
+    """Which subagents."""
+
+    prefix: PlainName | None = None
+    """Only subagents whose id begins with this."""
 
 
 class ChangesQuery(Query):

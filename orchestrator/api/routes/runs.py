@@ -71,6 +71,7 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
         subagent_id=query.subagent_id,
         limit=query.limit + 1,
         before=query.before,
+        prefix=query.prefix,
     )
     found = await request.app[keys.RUNS].list_runs(wanted)
     page = found[: query.limit]

@@ -7,7 +7,7 @@ from aiohttp import web
 from orchestrator.api import keys
 from orchestrator.api.bodies import path_name, read_body, read_query
 from orchestrator.api.models.changes import GcView
-from orchestrator.api.models.requests import GcBody, NoQuery
+from orchestrator.api.models.requests import GcBody, NoQuery, SubagentListQuery
 from orchestrator.api.models.responses import SessionMapView, SubagentList, SubagentView
 from orchestrator.api.routing import Reply, Route, json_answer
 from orchestrator.api.views import gc_view, session_map, subagent_view
@@ -17,8 +17,9 @@ from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, St
 
 async def list_subagents(request: web.Request) -> web.StreamResponse:
     """GET /v1/subagents."""
-    read_query(request, NoQuery)
-    found = await request.app[keys.RUNS].list_subagents(user_id=keys.identity_of(request).scope)
+    query = read_query(request, SubagentListQuery)
+    scope = keys.identity_of(request).scope
+    found = await request.app[keys.RUNS].list_subagents(user_id=scope, prefix=query.prefix)
     return json_answer({"subagents": [subagent_view(record) for record in found]})
 
 
@@ -64,6 +65,7 @@ ROUTES: Final = (
         handler=list_subagents,
         tag="subagents",
         summary="List conversations",
+        query=SubagentListQuery,
         replies=(Reply(description="All of them.", model=SubagentList),),
     ),
     Route(

@@ -340,6 +340,25 @@ async def test_runs_are_listed_newest_first_in_pages(api: Api) -> None:
     assert (await api.get("/v1/runs?limit=5")).json["next_before"] is None
 
 
+async def test_runs_are_found_by_the_beginning_of_their_id(api: Api) -> None:
+    for _ in range(12):
+        api.runs.add_run()
+    api.runs.add_run(user_id="bob")
+    first = (await api.get("/v1/runs?prefix=run-1&limit=3")).json
+    assert [run["run_id"] for run in first["runs"]] == ["run-12", "run-11", "run-10"]
+    last = (await api.get(f"/v1/runs?prefix=run-1&before={first['next_before']}")).json
+    assert ([run["run_id"] for run in last["runs"]], last["next_before"]) == (["run-1"], None)
+    assert (await api.get("/v1/runs?prefix=none")).json["runs"] == []
+    assert [run["run_id"] for run in (await api.get("/v1/runs?prefix=run-13", who="root")).json["runs"]] == ["run-13"]
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/subagents"])
+@pytest.mark.parametrize("prefix", ["", "%25", "../x", "a" * 65, "a%00"])
+async def test_the_beginning_of_an_id_is_a_plain_name(api: Api, path: str, prefix: str) -> None:
+    answer = await api.get(f"{path}?prefix={prefix}")
+    assert (answer.status, [error["field"] for error in answer.json["errors"]]) == (400, ["prefix"])
+
+
 async def test_runs_are_filtered(api: Api) -> None:
     api.runs.add_run(backend="codex")
     api.runs.add_run(state="running")
