@@ -283,14 +283,19 @@ class FakeApi:
         return problem(404, "not_found", "there is no such run")
 
     async def _list(self, request: web.Request) -> web.Response:
-        self.bodies.append(dict(request.query))
-        return web.json_response({"runs": self.runs, "next_before": None})
+        if (prefix := request.query.get("prefix")) is None:
+            self.bodies.append(dict(request.query))
+            return web.json_response({"runs": self.runs, "next_before": None})
+        runs = {run["run_id"]: run for run in [*self.runs, self.run] if run["run_id"].startswith(prefix)}
+        return web.json_response({"runs": list(runs.values())[: int(request.query["limit"])], "next_before": None})
 
     async def _log(self, _: web.Request) -> web.Response:
         return web.Response(body=self.log, content_type="text/plain")
 
-    async def _subagents(self, _: web.Request) -> web.Response:
-        return web.json_response({"subagents": self.subagents})
+    async def _subagents(self, request: web.Request) -> web.Response:
+        prefix = request.query.get("prefix", "")
+        found = [one for one in self.subagents if one["subagent_id"].startswith(prefix)]
+        return web.json_response({"subagents": found})
 
     async def _subagent(self, request: web.Request) -> web.Response:
         for found in self.subagents:

@@ -184,16 +184,16 @@ class ApiClient:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ServiceGoneError(f"the log from {self._where} broke off: {_reason(error)}") from error
 
-    async def subagents(self) -> list[dict[str, Any]]:
-        """All conversations."""
-        return list((await self.json("GET", "/v1/subagents"))["subagents"])
+    async def subagents(self, **wanted: Any) -> list[dict[str, Any]]:
+        """All subagents; with ``prefix`` those whose id begins so."""
+        return list((await self.json("GET", "/v1/subagents", params=wanted))["subagents"])
 
     async def subagent(self, subagent_id: str) -> dict[str, Any]:
-        """One conversation."""
+        """One subagent."""
         return await self.json("GET", _subagent(subagent_id))
 
     async def delete_subagent(self, subagent_id: str) -> None:
-        """Remove a conversation with all that belongs to it."""
+        """Remove a subagent with all that belongs to it."""
         await self.call("DELETE", _subagent(subagent_id))
 
     async def backends(self) -> list[dict[str, Any]]:

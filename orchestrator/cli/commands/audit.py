@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.commands.runs import JSON_OPTION
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import NOT_FOUND, USAGE, CliError
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import clean, one_line, to_json
 from orchestrator.contract.audit import ENVELOPE, AuditFilter, Damaged

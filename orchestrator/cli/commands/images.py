@@ -13,8 +13,8 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.guarded import run_guarded
 from orchestrator.cli.lazy import Lazy, LazyGroup
+from orchestrator.cli.signals import run_guarded
 from orchestrator.contract.images import BuildProgress, ImageUpgrader, ListedImage, ProgressSink
 from orchestrator.contract.sandbox import ImageRef
 from orchestrator.errors import ImageBuildError

@@ -10,9 +10,9 @@ import click
 
 from orchestrator.cli.client.service import ServiceLink, with_service
 from orchestrator.cli.commands.accounts import whose
-from orchestrator.cli.commands.keys import local_actor
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import DENIED, INTERRUPTED, USAGE, CliError
+from orchestrator.cli.options import local_actor
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import clean
 

@@ -6,18 +6,17 @@ from typing import Any
 
 import click
 
-from orchestrator.cli.client.service import ServiceLink, find_run, with_service
-from orchestrator.cli.commands.run import envelope
+from orchestrator.cli.client.follow import Progress, follow
+from orchestrator.cli.client.ids import find_run
+from orchestrator.cli.client.service import ServiceLink, with_service
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
-from orchestrator.cli.ui.follow import Progress, follow
-from orchestrator.cli.ui.limits import limit_lines
+from orchestrator.cli.ui.output import envelope
+from orchestrator.cli.ui.quantities import duration, limit_lines, seconds, usage_words
 from orchestrator.cli.ui.render import Transcript
-from orchestrator.cli.ui.safe import clean, one_line, to_json, visible
-from orchestrator.cli.ui.summary import duration, seconds, usage_words
+from orchestrator.cli.ui.safe import clean, one_line, to_json
 from orchestrator.config.hosts import split_port
-
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -194,12 +193,3 @@ def log_command(context: CliContext, run: str) -> None:
             click.echo(clean(decoder.decode(piece)) if tty else piece, nl=False)
 
     with_service(context, body)
-
-
-def write_bytes(data: bytes) -> None:
-    """Exact bytes into a pipe or file; to a terminal text in which control characters are seen."""
-    if sys.stdout.isatty():
-        for line in data.decode("utf-8", errors="replace").removesuffix("\n").split("\n"):
-            click.echo(visible(line.removesuffix("\r")))
-    else:
-        click.echo(data, nl=False)

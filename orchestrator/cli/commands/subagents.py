@@ -4,9 +4,10 @@ from typing import Any
 
 import click
 
-from orchestrator.cli.client.service import ServiceLink, find_subagent, with_service
-from orchestrator.cli.commands.runs import JSON_OPTION
+from orchestrator.cli.client.ids import find_subagent
+from orchestrator.cli.client.service import ServiceLink, with_service
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import clean, to_json
 

@@ -14,7 +14,7 @@ import click
 
 from orchestrator.api.identity import ROLES, Role
 from orchestrator.api.tokens import NewToken, TokenRecord, TokenStore
-from orchestrator.cli.commands.keys import local_actor
+from orchestrator.cli.options import local_actor
 from orchestrator.config.models import Paths
 from orchestrator.contract.audit import Audit
 from orchestrator.errors import StorageError

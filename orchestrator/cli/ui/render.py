@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from orchestrator.cli.ui.limits import warning_words
+from orchestrator.cli.ui.quantities import warning_words
 from orchestrator.cli.ui.safe import clean, one_line
 
 RESULT_LINES: Final = 8

@@ -11,7 +11,8 @@ from typing import Any
 import click
 import pytest
 
-from orchestrator.cli.commands.run import envelope, size
+from orchestrator.cli.commands.run import size
+from orchestrator.cli.ui.output import envelope
 from orchestrator.config.models import Paths
 from tests.fakes.api_server import CANCELLED, CHANGES, HELLO, FakeApi, Step, ThreadedApi, make_events, make_run
 from tests.orchestrator.cli.conftest import Invoke

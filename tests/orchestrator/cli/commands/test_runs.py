@@ -49,7 +49,7 @@ def test_ids_that_fit_none_or_several(invoke: Invoke, served: ThreadedApi) -> No
     assert invoke("runs", "show", "zzz").exit_code == 5
     several = invoke("runs", "show", "run_ab")
     assert several.exit_code == 2
-    assert "fits 2 runs: run_abc1, run_abd2" in several.output
+    assert "is the beginning of several runs: run_abc1, run_abd2" in several.output
     assert invoke("runs", "show", "../x").exit_code == 2
 
 
