@@ -90,7 +90,8 @@ def _print(found: Iterable[Mapping[str, Any] | Damaged], *, as_json: bool) -> No
         for line in good:
             click.echo(to_json(line))
     else:
-        consoles.table(consoles.out(), TITLES, [row_of(line) for line in good])
+        rows = [row_of(line) for line in good]
+        consoles.table(consoles.out(), TITLES, rows, spare=("BACKEND", "USER", "ACTOR"))
 
 
 def _print_one(line: Mapping[str, Any] | Damaged, *, as_json: bool) -> None:

@@ -34,7 +34,8 @@ def command(context: CliContext, as_json: bool) -> None:
         )
         for one in found
     ]
-    consoles.table(consoles.out(), ("backend", "version", "image", "credential", "can"), rows)
+    titles = ("backend", "version", "image", "credential", "can")
+    consoles.table(consoles.out(), titles, rows, spare=("can", "image"))
 
 
 def _auth(auth: dict[str, Any]) -> str:

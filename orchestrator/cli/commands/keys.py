@@ -82,7 +82,8 @@ def list_keys(context: CliContext, user: str | None, everybody: bool, as_json: b
         )
         for key in found
     ]
-    consoles.table(consoles.out(), ("user", "backend", "fingerprint", "stored", "last used"), rows)
+    titles = ("user", "backend", "fingerprint", "stored", "last used")
+    consoles.table(consoles.out(), titles, rows, spare=("stored", "user"))
 
 
 @group.command("delete")

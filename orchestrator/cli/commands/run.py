@@ -11,6 +11,7 @@ import click
 
 from orchestrator.cli import repo as repos
 from orchestrator.cli.client.follow import Progress, cancel, see_through, submit
+from orchestrator.cli.client.ids import find_subagent
 from orchestrator.cli.client.service import ServiceLink
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import HELP, INTERRUPTED, exit_of_run
@@ -51,7 +52,7 @@ def size(value: str) -> int:
     help="In tier 1: reach only this host of the allow-list; may be given several times.",
 )
 @click.option("--no-egress", is_flag=True, help="In tier 1: reach none of the allow-list's hosts.")
-@click.option("--subagent", metavar="ID", help="Go on with this conversation.")
+@click.option("--subagent", metavar="ID", help="Go on with this subagent: its id, or the beginning of it.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit, in seconds.")
 @click.option("--memory", type=size, metavar="SIZE", help="Memory limit of the run: 512m, 2g.")
 @click.option("--disk", type=size, metavar="SIZE", help="Disk limit of workspace and home together: 500m, 8g.")
@@ -144,6 +145,9 @@ async def perform(context: CliContext, body: Mapping[str, Any], output: Output) 
 async def _on_service(link: ServiceLink, body: Mapping[str, Any], output: Output, interrupts: Interrupts) -> int:
     if link.embedded:
         output.remark("no service is running: this command does its work")
+    if "subagent_id" in body:
+        find = find_subagent(link.client, str(body["subagent_id"]))
+        body = {**body, "subagent_id": await interrupts.guard(find, interrupts.first)}
     accepted = await interrupts.guard(submit(link, body), interrupts.second)
     progress = Progress(run_id=accepted["run_id"], subagent_id=accepted["subagent_id"])
     output.remark(

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from orchestrator.cli.client.follow import Progress, follow
-from orchestrator.cli.client.ids import find_run
+from orchestrator.cli.client.ids import find_run, find_subagent
 from orchestrator.cli.client.service import ServiceLink, with_service
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.options import JSON_OPTION
@@ -30,7 +30,7 @@ def group() -> None:
 @group.command("list")
 @click.option("--state", type=click.Choice(["queued", "starting", "running", "finished"]), help="Only these.")
 @click.option("--backend", help="Only runs of this backend.")
-@click.option("--subagent", metavar="ID", help="Only runs of this conversation.")
+@click.option("--subagent", metavar="ID", help="Only runs of this subagent.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many.")
 @JSON_OPTION
 @click.pass_obj
@@ -40,15 +40,18 @@ def list_command(
     """The newest runs."""
 
     async def body(link: ServiceLink) -> dict[str, Any]:
-        return await link.client.runs(state=state, backend=backend, subagent_id=subagent, limit=limit)
+        whole = None if subagent is None else await find_subagent(link.client, subagent)
+        return await link.client.runs(state=state, backend=backend, subagent_id=whole, limit=limit)
 
     page = with_service(context, body)
     if as_json:
         click.echo(to_json(page))
         return
+    out = consoles.out()
+    short = consoles.short_ids(out, [run["run_id"] for run in page["runs"]])
     rows = [
         (
-            run["run_id"],
+            short[run["run_id"]],
             run["backend"],
             run.get("outcome") or run["state"],
             run["created_at"][:19].replace("T", " "),
@@ -57,7 +60,8 @@ def list_command(
         )
         for run in page["runs"]
     ]
-    consoles.table(consoles.out(), ("run", "backend", "state", "accepted (UTC)", "took", "prompt"), rows)
+    titles = ("run", "backend", "state", "accepted (UTC)", "took", "prompt")
+    consoles.table(out, titles, rows, spare=("took", "accepted (UTC)", "backend"))
 
 
 @group.command("show")

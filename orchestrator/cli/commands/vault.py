@@ -128,7 +128,7 @@ def list_secrets(context: CliContext, as_json: bool) -> None:
     rows = [
         (one_line(one["name"]), one["fingerprint"], one["updated_at"], one["last_used_at"] or "never") for one in found
     ]
-    consoles.table(consoles.out(), ("name", "fingerprint", "stored", "last used"), rows)
+    consoles.table(consoles.out(), ("name", "fingerprint", "stored", "last used"), rows, spare=("stored",))
 
 
 @group.command("delete")

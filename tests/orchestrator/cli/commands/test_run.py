@@ -86,8 +86,20 @@ def test_what_the_run_may_reach_is_narrowed(
     assert api.bodies[0]["egress"] == sent
 
 
+def test_a_subagent_is_gone_on_with_by_the_beginning_of_its_id(
+    invoke: Invoke, api: FakeApi, served: ThreadedApi
+) -> None:
+    api.subagents = [{"subagent_id": "abc1"}, {"subagent_id": "abd2"}]
+    assert invoke("run", "claude-code", "x", "--subagent", "abc").exit_code == 0
+    assert api.bodies[0]["subagent_id"] == "abc1"
+    assert invoke("run", "claude-code", "x", "--subagent", "ab").exit_code == 2
+    assert invoke("run", "claude-code", "x", "--subagent", "zz").exit_code == 5
+    assert len(api.bodies) == 1
+
+
 def test_the_git_repo_around_is_the_default(invoke: Invoke, api: FakeApi, served: ThreadedApi, place: Path) -> None:
     (place / "cwd/.git").mkdir()
+    api.subagents = [{"subagent_id": "sub_1"}]
     invoke("run", "claude-code", "x")
     invoke("run", "claude-code", "x", "--no-repo")
     invoke("run", "claude-code", "x", "--subagent", "sub_1")

@@ -29,6 +29,12 @@ def test_list(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
     assert json.loads(invoke("runs", "list", "--json").output)["runs"] == api.runs
 
 
+def test_list_of_a_subagent_by_the_beginning_of_its_id(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
+    api.subagents = [{"subagent_id": "abc1"}, {"subagent_id": "abd2"}]
+    assert invoke("runs", "list", "--subagent", "abd").exit_code == 0
+    assert api.bodies == [{"subagent_id": "abd2", "limit": "20"}]
+
+
 def test_show_by_the_beginning_of_the_id(invoke: Invoke, served: ThreadedApi) -> None:
     found = invoke("runs", "show", "run_abc")
     assert found.exit_code == 0, found.output
