@@ -199,12 +199,20 @@ def test_another_lock_file_means_another_environment(checkout: Path) -> None:
     assert names[0] != names[1]
 
 
-def test_command_without_set_up_names_quickstart(checkout: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", [False, True])
+def test_command_without_set_up_names_quickstart(checkout: Path, tmp_path: Path, linked: bool) -> None:
+    """Also when it is called through symlinks in a directory of the search path."""
     for name in ("requirements.lock", "requirements-dev.lock", "requirements-build.lock"):
         (checkout / "scripts" / name).write_text("")
     shutil.copy(ROOT / "scripts/podmentor", checkout / "scripts/podmentor")
+    command = checkout / "scripts/podmentor"
+    if linked:
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin/other").symlink_to(command)
+        command = tmp_path / "bin/podmentor"
+        command.symlink_to("other")
     result = subprocess.run(
-        [checkout / "scripts/podmentor", "doctor"],
+        [command, "doctor"],
         env={
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),
