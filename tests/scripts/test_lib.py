@@ -199,6 +199,13 @@ def test_another_lock_file_means_another_environment(checkout: Path) -> None:
     assert names[0] != names[1]
 
 
+def test_the_repo_around_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "repo/src").mkdir(parents=True)
+    (tmp_path / "repo/.git").write_text("gitdir: elsewhere\n")
+    for place, found in (("repo/src", f"{tmp_path}/repo\n"), ("repo", f"{tmp_path}/repo\n"), ("", "")):
+        assert bash('repo_around "$1"', str(tmp_path / place)).stdout == found
+
+
 @pytest.mark.parametrize("linked", [False, True])
 def test_command_without_set_up_names_quickstart(checkout: Path, tmp_path: Path, linked: bool) -> None:
     """Also when it is called through symlinks in a directory of the search path."""
