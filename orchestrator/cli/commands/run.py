@@ -215,7 +215,8 @@ class Run:
             f"run {one_line(progress.run_id)} of {one_line(str(body['backend']))}"
             + (f" on {one_line(str(body['repo']), 200)}" if "repo" in body else "")
         )
-        await see_through(link, progress, output.event, interrupts=interrupts, on_cancel=output.cancelling)
+        async with output.watched():
+            await see_through(link, progress, output.event, interrupts=interrupts, on_cancel=output.cancelling)
         run, changes = await interrupts.guard(outcome(link, progress.run_id), interrupts.second)
         exit_code = INTERRUPTED if progress.interrupted else exit_of_run(run)
         try:

@@ -62,6 +62,11 @@ class Transcript:
             case kind:
                 self._remark(f"{one_line(str(kind), 40)} {_compact(data)}", depth)
 
+    @property
+    def in_line(self) -> bool:
+        """Whether the last line has no end yet."""
+        return self._column > 0
+
     def close(self) -> None:
         """End the line that is open."""
         if self._column:
