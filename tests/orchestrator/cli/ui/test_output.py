@@ -7,6 +7,7 @@ import pytest
 from orchestrator.cli.ui import output as module
 from orchestrator.cli.ui.console import SafeConsole
 from orchestrator.cli.ui.output import Output, awaited_after
+from orchestrator.cli.ui.render import Transcript
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ async def shown(monkeypatch: pytest.MonkeyPatch, event: dict[str, Any], *, termi
     file = io.StringIO()
     output = Output()
     output.out = output.err = SafeConsole(file=file, force_terminal=terminal, color_system=None, width=80)
-    output.transcript = module.Transcript(output.out)
+    output.transcript = Transcript(output.out)
     async with output.watched():
         output.event(event)
         await asyncio.sleep(1.3)
