@@ -50,7 +50,7 @@ from orchestrator.runs.stream.log_tail import LogWatcher
 from orchestrator.runs.supervisor import Supervisor
 from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
 from orchestrator.telemetry import PrometheusMetrics, open_traces
-from orchestrator.workspace.setup.prepare import DirectoryWorkspaces
+from orchestrator.workspace import DirectoryWorkspaces
 
 __all__ = [
     "ADAPTER_REGISTRY",

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import StorageError
+from orchestrator.workspace.content_store import ContentStore
 from orchestrator.workspace.overlay.diff import Whiteout, differences
-from orchestrator.workspace.path_states import Key, Root, copy_file, current_stamp, opened
+from orchestrator.workspace.path_states import Key, Root, current_stamp, opened, write_whole
 
 _SLACK_NS: Final = 1_000_000_000
 """Time stamps of files lag behind the clock."""
@@ -47,9 +48,10 @@ class Record:
     updated_ns: int = 0
     """When this was brought up to date last."""
 
-    def content(self, digest: str) -> Path:
-        """Where the content is."""
-        return self.directory / "blobs" / digest
+    @property
+    def contents(self) -> ContentStore:
+        """The contents of the bases that are files."""
+        return ContentStore(self.directory / "blobs")
 
 
 def load(subagent_dir: Path) -> Record:
@@ -74,11 +76,13 @@ def update(subagent_dir: Path, *, upper: Path, lower: Path, whiteout: Whiteout, 
     old = load(subagent_dir)
     began_ns = since_ns if old.began_ns is None else min(since_ns, old.began_ns)
     new = Record(old.directory, began_ns=began_ns, updated_ns=clock_ns())
-    (new.directory / "blobs").mkdir(mode=0o700, parents=True, exist_ok=True)
-    with Root(lower) as root, Root(upper) as above:
+    with Root(lower) as root, Root(upper) as above, new.contents as contents:
         for difference in differences(upper, lower, whiteout=whiteout, large=0):
             path = difference.path
-            new.bases[path] = old.bases.get(path) or _newly(root, above, path, new, since_ns, old.updated_ns)
+            new.bases[path] = old.bases.get(path) or _newly(
+                root, above, path, contents, began_ns, since_ns, old.updated_ns
+            )
+        contents.commit()
     _store(new)
     return new
 
@@ -118,49 +122,33 @@ def clock_ns() -> int:
     return time.time_ns()
 
 
-def _newly(root: Root, above: Root, path: bytes, record: Record, since_ns: int, updated_ns: int) -> Base:
+def _newly(
+    root: Root, above: Root, path: bytes, contents: ContentStore, began_ns: int, since_ns: int, updated_ns: int
+) -> Base:
     """The base of a path that was no change when the record was brought up to date last."""
     stamp = None
     with suppress(OSError), above.parent(path) as (fd, name):
         stamp = current_stamp(fd, name)
     if stamp is not None and changed_ns(stamp) < updated_ns:
         # The agent has not touched it since: it is a change now because the repo has changed.
-        return replace(_taken(root, path, record, since_ns), unsure=True)
+        return replace(_taken(root, path, contents, since_ns), unsure=True)
     touched = stamp is not None and changed_ns(stamp) >= since_ns - _SLACK_NS
-    return _taken(root, path, record, since_ns if touched else min(since_ns, record.began_ns or since_ns))
+    return _taken(root, path, contents, since_ns if touched else began_ns)
 
 
-def _taken(root: Root, path: bytes, record: Record, since_ns: int) -> Base:
+def _taken(root: Root, path: bytes, contents: ContentStore, since_ns: int) -> Base:
     state = root.state(path)
     if state is None or state.key.kind == "directory":
         return Base(key=None)
     unsure = changed_ns(state.stamp) >= since_ns - _SLACK_NS
-    if state.key.kind == "file":
-        target = record.content(state.key.digest)
-        if not target.exists():
-            with root.parent(path) as (fd, name), opened(fd, name) as source:
-                blobs = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    part = b".part"
-                    with suppress(FileNotFoundError):
-                        os.unlink(part, dir_fd=blobs)
-                    unsure |= copy_file(source, blobs, part, 0o600) != state.key.digest
-                    os.rename(part, target.name, src_dir_fd=blobs, dst_dir_fd=blobs)
-                finally:
-                    os.close(blobs)
+    if state.key.kind == "file" and state.key.digest not in contents:
+        with root.parent(path) as (fd, name), opened(fd, name) as source:
+            unsure |= contents.add(source) != state.key.digest
     return Base(key=state.key, unsure=unsure)
 
 
 def _store(record: Record) -> None:
     record.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     whole = {"began_ns": record.began_ns, "updated_ns": record.updated_ns, "paths": document(record)}
-    part = record.directory / "bases.json.part"
-    with part.open("w", encoding="ascii") as file:
-        json.dump(whole, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(record.directory / "bases.json")
-    kept = {base.key.digest for base in record.bases.values() if base.key is not None}
-    for blob in (record.directory / "blobs").glob("*"):
-        if blob.name not in kept:
-            blob.unlink(missing_ok=True)
+    write_whole(record.directory / "bases.json", json.dumps(whole).encode())
+    record.contents.keep({base.key.digest for base in record.bases.values() if base.key is not None})

@@ -73,7 +73,7 @@ def commit_on_branch(
 
 
 def _git_mode(step: Step) -> bytes:
-    if step.action == "link":
+    if step.action == "symlink":
         return b"120000"
     return b"100755" if step.after is not None and step.after.executable else b"100644"
 
@@ -84,7 +84,7 @@ def _content(step: Step, upper: Root, target: Path) -> Path:
         target.write_bytes(step.data)
         return target
     with upper.parent(step.path) as (fd, name):
-        if step.action == "link":
+        if step.action == "symlink":
             target.write_bytes(os.readlink(name, dir_fd=fd))
             return target
         source = os.open(name, READ_FLAGS, dir_fd=fd)

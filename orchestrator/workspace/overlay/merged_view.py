@@ -8,7 +8,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from orchestrator.workspace.overlay.diff import DIR_FLAGS, Whiteout, is_opaque, read_regular
+from orchestrator.workspace.overlay.diff import Whiteout, is_opaque, read_regular
+from orchestrator.workspace.path_states import DIR_FLAGS
 
 
 class MergedView:

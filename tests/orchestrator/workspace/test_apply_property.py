@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConflictError
-from tests.orchestrator.workspace.changes.test_export import git
+from tests.orchestrator.workspace.changes.test_patch import git
 from tests.orchestrator.workspace.overlay import EARLIER, Overlay
 from tests.orchestrator.workspace.test_changes_property import edited, edits
 from tests.orchestrator.workspace.trees import File, Tree, make, paths, read, without_empty
