@@ -33,7 +33,8 @@ class Workspaces(Protocol):
     async def prepare(
         self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "copy", "direct", "readonly"]
     ) -> Prepared:
-        """Make (or find) the directories of a subagent, ready to be mounted.
+        """Make (or find) the directories of a subagent, ready for a run that begins now: what anybody changes in the
+        repo from then on counts as changed while the agent worked.
 
         Raises InvalidRequestError, ConflictError (the subagent works on another repo), StorageError.
         """
@@ -73,19 +74,17 @@ class Workspaces(Protocol):
         """Nobody else prepares or changes the workspace inside the block."""
         ...
 
-    async def run_ended(self, mount: WorkspaceMount, *, run_id: str, began_at: str) -> None:
+    async def run_ended(self, mount: WorkspaceMount, *, run_id: str) -> None:
         """Record what the repo has where the agent changed something, and take a snapshot.
 
-        No container may have the workspace mounted.
-
-        ``began_at``: when the run began (RFC 3339).  Raises StorageError.
+        No container may have the workspace mounted.  Raises StorageError.
         """
         ...
 
-    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
+    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, author: str) -> ApplyResult:
         """Bring changes into the repo.  Inside ``exclusive``, with no container running.
 
-        ``began_at``: when the conversation began.  Raises ConflictError, InvalidRequestError, StorageError.
+        ``author``: of the commit, for a branch.  Raises ConflictError, InvalidRequestError, StorageError.
         """
         ...
 

@@ -15,9 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from orchestrator.config.models import Paths
 from orchestrator.contract.changes import (
@@ -42,16 +41,16 @@ from orchestrator.workspace.changes import commits, patch
 from orchestrator.workspace.changes.listing import Found, survey
 from orchestrator.workspace.changes.patch import patch_of
 from orchestrator.workspace.changes.selection import Chosen
-from orchestrator.workspace.overlay.diff import Difference, Whiteout, differences, is_whiteout
+from orchestrator.workspace.overlay.diff import Difference, Whiteout, differences, hiding, is_whiteout
 from orchestrator.workspace.overlay.editor import UpperEditor
 from orchestrator.workspace.path_states import Root
 from orchestrator.workspace.sandboxed_git import SCRATCH_PREFIX, GitError
 from orchestrator.workspace.setup.layout import as_prepared, own_directory, removed
 from orchestrator.workspace.setup.prepare import Directories, Mode
+from orchestrator.workspace.setup.repo_checks import has_foreign_clock
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_NEVER_NS: Final = 2**62
 _OLD = f"{SCRATCH_PREFIX}old"
 """Where an upper directory goes when another takes its place."""
 Recovered = dict[str, Literal["completed", "rolled_back"]]
@@ -83,9 +82,13 @@ class DirectoryWorkspaces:
         base = self._directories.base(subagent_id)
         try:
             await asyncio.to_thread(snapshot.finish, base, _OLD)
-            return await self._directories.prepare(subagent_id=subagent_id, source=source, mode=mode)
+            prepared = await self._directories.prepare(subagent_id=subagent_id, source=source, mode=mode)
+            mount = prepared.mount
+            if mount.upper is not None and mount.target is None and source is not None:
+                await asyncio.to_thread(_begin, base, mount.source)
         except OSError as error:
             raise StorageError(f"{error.filename or base} cannot be used: {error.strerror}") from error
+        return prepared
 
     def mount_of(self, *, subagent_id: str, source: Path | None, mode: Mode) -> WorkspaceMount:
         """The mount of a prepared subagent, without touching the disk."""
@@ -150,18 +153,17 @@ class DirectoryWorkspaces:
             raise NotFoundError("the agent has made no commits in this workspace")
         return data
 
-    async def run_ended(self, mount: WorkspaceMount, *, run_id: str, began_at: str) -> None:
+    async def run_ended(self, mount: WorkspaceMount, *, run_id: str) -> None:
         """Record what the repo has where the agent changed something, and take a snapshot.  Raises StorageError."""
         if mount.upper is None:
             return
-        await _worker(lambda: Review(mount, self._whiteout).end_of_run(run_id, nanoseconds(began_at)))
+        await _worker(lambda: Review(mount, self._whiteout).end_of_run(run_id))
 
-    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
+    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, author: str) -> ApplyResult:
         """Bring changes into the repo.  Raises ConflictError, InvalidRequestError, StorageError."""
         _check_overlay(mount, "nothing that could be applied")
         async with self._applying:
-            review = await asyncio.to_thread(Review, mount, self._whiteout)
-            return await _worker(lambda: review.apply(request, nanoseconds(began_at), author=author))
+            return await _worker(lambda: Review(mount, self._whiteout).apply(request, author=author))
 
     async def discard_changes(self, mount: WorkspaceMount, paths: tuple[str, ...] = ()) -> list[str]:
         """Drop changes.  Raises ConflictError, InvalidRequestError, StorageError."""
@@ -252,25 +254,25 @@ class Review:
         again = differences(self.upper, self.lower, whiteout=self._whiteout, large=patch.PATCH_FILE_BYTES)
         return patch_of(self._until_stopped(again), wanted, lower=self.lower, place=self._base)
 
-    def end_of_run(self, run_id: str, since_ns: int) -> None:
+    def end_of_run(self, run_id: str) -> None:
         """Remove copies that the agent made and did not change, so that they hide nothing; then record the rest."""
         try:
             with Root(self.upper) as upper, Root(self.lower) as lower:
                 UpperEditor(upper, lower, self._whiteout).tidy()
-            bases = base_record.document(self._record_bases(since_ns))
+            bases = base_record.document(self._record_bases(after_run=True))
             changed = [(one.path, one.after is not None) for one in self._differences()]
             snapshot.take(self._base, run_id, upper=self.upper, changed=changed, bases=bases, whiteout=self._whiteout)
         except OSError as error:
             raise self._unusable(error) from error
 
-    def apply(self, request: ApplyRequest, since_ns: int, *, author: str) -> ApplyResult:
+    def apply(self, request: ApplyRequest, *, author: str) -> ApplyResult:
         """See ``DirectoryWorkspaces.apply``."""
         if self.lower == self._base / "empty":
             raise InvalidRequestError("this subagent works without a repo: there is nowhere to apply anything to")
         try:
             journal = self._base / transaction.DIRECTORY
             recover(journal)
-            bases = self._record_bases(since_ns)
+            bases = self._record_bases(after_run=False)
             with Root(self.upper) as upper, Root(self.lower) as lower, Root(self._target) as target:
                 planner = Planner(
                     upper=upper, target=target, record=bases, work=self._base, on_conflict=request.on_conflict
@@ -339,22 +341,28 @@ class Review:
             before = {one.path for one in self._differences()}
             old = snapshot.restore(self._base, wanted, f"{SCRATCH_PREFIX}{uuid.uuid4().hex}")
             after = {one.path for one in self._differences()}
-            base_record.put_back(base_record.load(self._base), {**wanted.bases})
+            base_record.put_back(base_record.load(self._base), {**wanted.bases}, self._hidden())
         except OSError as error:
             raise self._unusable(error) from error
         return Dropped(paths=[os.fsdecode(path) for path in sorted(before | after)], old=old)
 
-    def _record_bases(self, since_ns: int) -> base_record.Record:
-        if self._target != self.lower:
-            since_ns = _NEVER_NS  # nobody changes the private copy
+    def _record_bases(self, *, after_run: bool) -> base_record.Record:
         return base_record.update(
-            self._base, upper=self.upper, lower=self.lower, whiteout=self._whiteout, since_ns=since_ns
+            self._base,
+            upper=self.upper,
+            lower=self.lower,
+            whiteout=self._whiteout,
+            private=self._target != self.lower,
+            after_run=after_run,
         )
 
     def _forget(self, bases: base_record.Record) -> None:
         left = {one.path for one in self._differences()}
-        base_record.forget(bases, set(bases.bases) - left)
+        base_record.keep(bases, left, self._hidden())
         snapshot.rebase(self._base, left)
+
+    def _hidden(self) -> Iterator[bytes]:
+        return hiding(self.upper, whiteout=self._whiteout)
 
     def _detach(self, plan: Plan, upper: Root, lower: Root, bases: base_record.Record) -> None:
         """What the repo has now need not be in the overlay any more: later changes of the repo shall show through."""
@@ -399,9 +407,8 @@ class Review:
         return StorageError(f"the workspace over {self.lower} cannot be used ({where!r}): {error.strerror}")
 
 
-def nanoseconds(at: str) -> int:
-    """An RFC 3339 time as nanoseconds since 1970."""
-    return int(datetime.fromisoformat(at).timestamp() * 1_000_000) * 1000
+def _begin(base: Path, repo: Path) -> None:
+    base_record.begin(base, foreign_clock=has_foreign_clock(repo))
 
 
 def _takes(chosen: Chosen, one: Found) -> bool:

@@ -84,6 +84,33 @@ def differences(
         os.close(above)
 
 
+def hiding(upper: Path, *, whiteout: Whiteout = is_whiteout) -> Iterator[bytes]:
+    """The paths where nothing of the repo shows through, whatever it gets there: whiteouts and opaque directories.
+
+    What is in such a directory is left out, and so are files, which hide what they are in the place of.  Raises OSError
+    when the upper directory cannot be opened.
+    """
+    above = os.open(upper, DIR_FLAGS)
+    try:
+        yield from _hiding(above, b"", 0, whiteout)
+    finally:
+        os.close(above)
+
+
+def _hiding(above: int, prefix: bytes, depth: int, whiteout: Whiteout) -> Iterator[bytes]:
+    for name in _names(above):
+        if (st := _stat(above, name)) is None:
+            continue
+        if whiteout(st):
+            yield prefix + name
+        elif stat.S_ISDIR(st.st_mode):
+            with _opened(above, name, depth) as child:
+                if child is None or is_opaque(child):
+                    yield prefix + name
+                else:
+                    yield from _hiding(child, prefix + name + b"/", depth + 1, whiteout)
+
+
 class _Walk:
     def __init__(self, whiteout: Whiteout, large: int) -> None:
         self._whiteout = whiteout

@@ -18,6 +18,7 @@ from orchestrator.contract.changes import (
 )
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.workspace import DirectoryWorkspaces
+from orchestrator.workspace.apply import base_record
 from tests.orchestrator.workspace.trees import Tree, fake_whiteout, make, make_upper
 
 EARLIER = (datetime.now(UTC) - timedelta(days=1)).isoformat()
@@ -76,7 +77,8 @@ class Overlay:
         return made
 
     async def ended(self, run_id: str = "0" * 32, *, began_at: str = LATER) -> None:
-        await self.workspaces.run_ended(self.mount, run_id=run_id, began_at=began_at)
+        base_record.mark_beginning(self.base, nanoseconds(began_at))
+        await self.workspaces.run_ended(self.mount, run_id=run_id)
 
     async def of_run(self, run_id: str) -> dict[str, str]:
         return await self.workspaces.changes_of_run(self.mount, run_id)
@@ -92,7 +94,9 @@ class Overlay:
 
     async def apply(self, *paths: str, began_at: str = LATER, ignored: bool = True, **more: object) -> ApplyResult:
         request = ApplyRequest(selection=ChangeSelection(paths=paths, ignored=ignored), **more)  # type: ignore[arg-type]
-        return await self.workspaces.apply(self.mount, request, began_at=began_at, author="claude-code")
+        if self.mount.upper is not None:
+            base_record.mark_beginning(self.base, nanoseconds(began_at))
+        return await self.workspaces.apply(self.mount, request, author="claude-code")
 
 
 def outcomes(result: ApplyResult) -> dict[str, str]:
