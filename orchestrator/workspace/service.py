@@ -292,7 +292,9 @@ class Review:
                         author=author,
                         scratch_parent=self._base,
                     )
-                    return ApplyResult(applied=True, files=plan.outcomes, branch=request.branch, commit=commit)
+                    made = commit is not None
+                    branch = request.branch if made else None
+                    return ApplyResult(applied=made, files=plan.outcomes, branch=branch, commit=commit)
                 if plan.steps:
                     Transaction(target=target, upper=upper, journal=journal, token=_token()).run(plan.steps)
                 if self._target != self.lower:

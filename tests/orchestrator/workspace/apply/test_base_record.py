@@ -13,6 +13,7 @@ from orchestrator.contract.workspace import Prepared
 from orchestrator.errors import ConflictError
 from orchestrator.workspace import DirectoryWorkspaces
 from orchestrator.workspace.apply import base_record
+from tests.orchestrator.workspace.changes.test_patch import git
 from tests.orchestrator.workspace.overlay import EARLIER, Overlay, nanoseconds, no_delete
 from tests.orchestrator.workspace.trees import fake_whiteout, opaque, whiteout
 
@@ -198,3 +199,18 @@ async def test_the_first_beginning_stands_for_all_runs_when_a_run_was_not_record
     base_record.mark_beginning(overlay.base, nanoseconds(EARLIER))
     with pytest.raises(ConflictError, match="changed while the agent worked"):
         await overlay.apply()
+
+
+async def test_a_branch_gets_no_commit_when_nothing_was_changed(tmp_path: Path) -> None:
+    overlay = Overlay(tmp_path)
+    (overlay.repo / "a").write_text("1\n")
+    git(overlay.repo, "init", "-q", "-b", "main")
+    git(overlay.repo, "add", "-A")
+    git(overlay.repo, "commit", "-q", "-m", "First")
+    done = await overlay.apply(branch="agent")
+    assert (done.applied, done.branch, done.commit, done.files) == (False, None, None, ())
+    (overlay.repo / "a").write_text("2\n")
+    (overlay.upper / "a").write_text("1\n")  # what the repo's HEAD has, but not its work tree
+    done = await overlay.apply(branch="agent")
+    assert (done.applied, done.branch) == (False, None)
+    assert git(overlay.repo, "branch", "--format=%(refname)") == b"refs/heads/main\n"
