@@ -20,7 +20,7 @@ from typing import Final
 from orchestrator.errors import StorageError
 
 SCRATCH_PREFIX: Final = "scratch-"
-"""Temporary directories of ours in a conversation's directory; what a crash leaves is removed with the next run."""
+"""Temporary directories of ours in a subagent's directory; what a crash leaves is removed with the next run."""
 SECONDS: Final = 120.0
 _ERROR_BYTES: Final = 64 * 1024
 _SEARCH: Final = f"{os.defpath}:/usr/local/bin"

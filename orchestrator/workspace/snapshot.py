@@ -26,7 +26,7 @@ from orchestrator.workspace.setup.layout import ID, own_directory
 
 DIRECTORY: Final = "snapshots"
 KEPT: Final = 20
-"""Older snapshots of a conversation are removed."""
+"""Older snapshots of a subagent are removed."""
 MAX_BYTES: Final = 2 * 1024**3
 """A run that leaves more new content than this gets no snapshot."""
 MAX_SECONDS: Final = 20.0

@@ -37,7 +37,7 @@ Whiteout: TypeAlias = Callable[[os.stat_result], bool]
 class Side:
     """One side of a difference.  ``closed``: a directory that cannot be looked into.  ``other``: pipe, socket, device.
 
-    ``data``: the file's bytes or the link's target; None when it is neither, too large, or unreadable.
+    ``data``: the file's bytes or the symlink's target; None when it is neither, too large, or unreadable.
     """
 
     kind: Kind

@@ -13,7 +13,7 @@ from orchestrator.workspace.path_states import DIR_FLAGS
 
 
 class MergedView:
-    """Never follows a link, never leaves the two directories.  Use as a context manager.
+    """Never follows a symlink, never leaves the two directories.  Use as a context manager.
 
     Raises OSError when one of the two cannot be opened.
     """

@@ -49,10 +49,10 @@ class Directories:
         self._overlay_checked = False
 
     async def prepare(self, *, subagent_id: str, source: Path | None, mode: Mode) -> Prepared:
-        """The conversation's directories, made at its first run and kept for the following ones.
+        """The subagent's directories, made at its first run and kept for the following ones.
 
-        ``source`` None: an empty workspace.  No container of the conversation may be running.  Raises
-        InvalidRequestError (the repo cannot be used, and why), ConflictError (the conversation works on another repo)
+        ``source`` None: an empty workspace.  No container of the subagent may be running.  Raises
+        InvalidRequestError (the repo cannot be used, and why), ConflictError (the subagent works on another repo)
         and StorageError (the state directory cannot hold a workspace).
         """
         base = self.base(subagent_id)
@@ -65,12 +65,12 @@ class Directories:
         return Prepared(mount=_mount(base, lower, mode), home=base / "home")
 
     def mount_of(self, *, subagent_id: str, source: Path | None, mode: Mode) -> WorkspaceMount:
-        """The mount of a prepared conversation, without touching the disk."""
+        """The mount of a prepared subagent, without touching the disk."""
         base = self.base(subagent_id)
         return _mount(base, source or base / "empty", mode)
 
     async def discard(self, subagent_id: str) -> None:
-        """Remove everything of a conversation; fine when there is nothing.  Raises StorageError."""
+        """Remove everything of a subagent; fine when there is nothing.  Raises StorageError."""
         base = self.base(subagent_id)
         if not await asyncio.to_thread(removed, base):
             await self._delete_tree(base)
@@ -151,7 +151,7 @@ def _check_same(known: tuple[str | None, Path] | None, lower: Path | None) -> No
     if known is None or (known[1] if known[0] is not None else None) == lower:
         return
     has = f"on {known[1]}" if known[0] is not None else "without a repo"
-    raise ConflictError(f"this conversation works {has}: start a new one for {lower or 'an empty workspace'}")
+    raise ConflictError(f"this subagent works {has}: start a new one for {lower or 'an empty workspace'}")
 
 
 def _make_control_dir(directory: Path, prompt: str) -> None:

@@ -100,7 +100,7 @@ def has_foreign_clock(repo: Path) -> bool:
 
 
 def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
-    """Type of the file system that ``path`` is on; empty when it cannot be told."""
+    """Type of the file system that ``path`` is on; empty when it cannot be found."""
     real = os.fsencode(path.resolve())
     best, kind = -1, ""
     for line in mountinfo.read_bytes().splitlines():
