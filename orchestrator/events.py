@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
@@ -49,7 +50,7 @@ ErrorReason: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Token counts of one run.  ``None`` means that the CLI does not tell."""
+    """Token counts of one run.  None: the CLI does not report this one."""
 
     input: int
     output: int
@@ -70,16 +71,19 @@ class _Event:
     def data(self) -> dict[str, Any]:
         """The ``data`` member of the envelope: every field but the envelope's own; optional ones left out when None."""
         out: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if f.name == "parent_tool_call_id" or (value is None and f.name in self._optional()):
+        event: Any = type(self)
+        for name, optional in _members(event):
+            value = getattr(self, name)
+            if value is None and optional:
                 continue
-            out[f.name] = value.to_dict() if isinstance(value, Tokens) else value
+            out[name] = value.to_dict() if isinstance(value, Tokens) else value
         return out
 
-    @classmethod
-    def _optional(cls) -> frozenset[str]:
-        return frozenset(f.name for f in fields(cls) if f.default is None)
+
+@cache
+def _members(event: type[Any]) -> tuple[tuple[str, bool], ...]:
+    """The fields that ``data`` has, and whether each is optional."""
+    return tuple((f.name, f.default is None) for f in fields(event) if f.name != "parent_tool_call_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +163,11 @@ class Status(_Event):
     """What the orchestrator (or a parser, for what fits nowhere else) has to say.
 
     ``phase`` is one of: queued {position, waiting_for?}, starting, running, retrying {attempt, delay_ms?, cause},
-    egress_denied {host, port, reason, count}, egress_allowed {host, port}, limit_warning, mcp_unavailable,
-    unparsed {line, raw}, diagnostic {stderr}, output_lost {message}, applied,
-    heartbeat (never journalled).  ``info`` holds the members in braces and is merged into ``data``.
+    egress_denied {host, port, reason, count}, egress_allowed {host, port},
+    limit_warning {limit, limit_bytes, used_bytes, or both in seconds; of the provider: state, limit?, resets_at?,
+    utilization?, overage?}, mcp_unavailable {server, state}, unparsed {line, raw}, diagnostic {stderr},
+    output_lost {message}, heartbeat (never journalled).  ``info`` holds the members in braces and is merged into
+    ``data``.
     """
 
     kind: ClassVar[Kind] = "status"

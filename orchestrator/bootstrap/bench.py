@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from orchestrator.bench.fixture import Stage
+from orchestrator.bench.results import Usage
 from orchestrator.bench.runner import clear
 from orchestrator.bootstrap.runtime import make_directories, owned
 from orchestrator.bootstrap.service import (
@@ -19,6 +20,7 @@ from orchestrator.bootstrap.service import (
     SAMPLE_FILES,
     AuditLog,
     assemble,
+    counted,
     delete_tree,
     image_builder,
     load_adapters,
@@ -51,6 +53,7 @@ async def bench_stage(
     (another bench is at work there) and what starting a service may raise.
     """
     (adapter,) = load_adapters([backend]).values()
+    prompt, cached, output = counted("text")
     key = f"sk-bench-{secrets.token_hex(20)}"
     async with scripted_provider(scenario="text", api_key=key) as provider, AsyncExitStack() as stack:
         own = bench_config(config, backend, place=place, key=key, base_url=provider.base_url, jobs=jobs)
@@ -76,6 +79,7 @@ async def bench_stage(
                 runs=runs,
                 provider=provider,
                 spoken=spoken,
+                usage=Usage(prompt=prompt, cached=cached, output=output),
                 key=key,
                 paths=paths,
                 repo=place / "repo",

@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 from images.outside import installed_recipes
 from images.upgrade import PodmanImageUpgrader
 from orchestrator.api.app import create_app
+from orchestrator.api.local_token import ensure_local_token
 from orchestrator.api.server import start_servers
-from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.api.tokens import TokenStore
 from orchestrator.audit import AuditLog
 from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
 from orchestrator.bootstrap.runtime import Aside, instance_id, make_directories, owned, podman_runtime
@@ -50,9 +51,9 @@ from orchestrator.runs.storage.store import Store
 from orchestrator.runs.stream.journal import Journal
 from orchestrator.runs.stream.log_tail import LogWatcher
 from orchestrator.runs.supervisor import Supervisor
-from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, spoken
+from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, counted, spoken
 from orchestrator.telemetry import PrometheusMetrics, open_traces
-from orchestrator.workspace.setup.prepare import DirectoryWorkspaces
+from orchestrator.workspace import DirectoryWorkspaces
 
 __all__ = [
     "ADAPTER_REGISTRY",
@@ -60,6 +61,7 @@ __all__ = [
     "Aside",
     "AuditLog",
     "ServiceHandle",
+    "counted",
     "delete_tree",
     "image_builder",
     "load_adapters",

@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from orchestrator.api.identity import LOCAL_OWNER, is_plain_name
+from orchestrator.api.identity import LOCAL_OWNER, is_user_id
+from orchestrator.config.models import USER_ID_WORDS
 from orchestrator.errors import InvalidRequestError
 
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
@@ -23,8 +24,8 @@ def local_actor() -> str:
 def check_user(user: str | None) -> str:
     """The named user, or the local one.  Raises InvalidRequestError."""
     who = user or LOCAL_OWNER
-    if not is_plain_name(who):
-        raise InvalidRequestError("a user is a plain name: letters, digits, '.', '_' and '-', at most 64")
+    if not is_user_id(who):
+        raise InvalidRequestError(f"a user is a plain name or an e-mail address: {USER_ID_WORDS}")
     return who
 
 

@@ -68,7 +68,7 @@ async def launch(
         home = credential.home or prepared.home
         await disk.check(prepared.mount, home)
         prompt = await prompt_of(run, adapter, deps)
-        control_dir = await deps.workspaces.make_control_dir(record.run_id, prompt)
+        control_dir = await deps.workspaces.make_control_dir(record.run_id, adapter.stdin_of(prompt))
     token = secrets.token_urlsafe(32)
     token_sha256 = hashlib.sha256(token.encode()).hexdigest()
     sandbox_id = uuid.uuid4().hex

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from orchestrator.api import waiting
+from orchestrator.api.routes import runs as run_routes
 from orchestrator.contract.runs import LimitsRequest, RunRecord
 from orchestrator.errors import QueueFullError, ShuttingDownError
 from orchestrator.events import Error, MessageDelta
@@ -117,6 +117,20 @@ async def test_wait_with_a_timeout_answers_202_while_the_run_goes_on(api: Api) -
     answer = await api.post("/v1/runs?wait=1&timeout=0.05", RUN)
     assert answer.status == 202
     assert answer.json["state"] == "queued"
+
+
+async def test_a_run_can_be_waited_for_later(api: Api) -> None:
+    api.runs.add_run()
+    early = await api.get("/v1/runs/run-1?wait=1&timeout=0.05")
+    assert (early.status, early.json["state"]) == (200, "queued")
+    call = asyncio.create_task(api.get("/v1/runs/run-1?wait=1"))
+    await api.runs.until(lambda: api.runs.waiters == 1)
+    api.runs.emit("run-1", done("at last"))
+    answer = await call
+    assert (answer.status, answer.json["state"], answer.json["final_text"]) == (200, "finished", "at last")
+    assert (await api.get("/v1/runs/run-1?wait=1&timeout=3601")).status == 400
+    assert (await api.get("/v1/runs/none?wait=1")).status == 404
+    assert (await api.get("/v1/runs/run-1?wait=1", who="bob")).status == 404
 
 
 async def test_a_client_that_goes_away_does_not_end_the_run(api: Api) -> None:
@@ -363,12 +377,41 @@ async def test_runs_are_filtered(api: Api) -> None:
     api.runs.add_run(backend="codex")
     api.runs.add_run(state="running")
     api.runs.add_run(subagent_id="chat")
-    for query, found in (("backend=codex", "run-1"), ("state=running", "run-2"), ("subagent_id=chat", "run-3")):
+    api.runs.add_run(created_at="2026-03-04T05:06:07.000008Z")
+    api.runs.emit(api.runs.add_run().run_id, done())
+    for query, found in (
+        ("backend=codex", "run-1"),
+        ("state=running", "run-2"),
+        ("subagent_id=chat", "run-3"),
+        ("since=2026-03-04T05:06:07Z", "run-4"),
+        ("since=2026-03-04T05:06:07.000008Z", "run-4"),
+        ("since=2026-03-04T07:00:00%2B02:00&until=2026-03-04T05:06:07.000009Z", "run-4"),
+        ("outcome=completed", "run-5"),
+    ):
         listed = (await api.get(f"/v1/runs?{query}")).json["runs"]
         assert [run["run_id"] for run in listed] == [found]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=x", "state=done", "backend=a/b", "stat=running"])
+async def test_a_time_that_ends_the_list_is_not_in_it(api: Api) -> None:
+    api.runs.add_run(created_at="2026-03-04T05:06:07.000008Z")
+    assert (await api.get("/v1/runs?until=2026-03-04T05:06:07.000008Z")).json["runs"] == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=201",
+        "limit=x",
+        "state=done",
+        "backend=a/b",
+        "stat=running",
+        "outcome=queued",
+        "since=yesterday",
+        "since=2026-03-04T05:06:07",
+        "until=0001-01-01T00:00:00%2B14:00",
+    ],
+)
 async def test_a_wrong_filter_is_refused(api: Api, query: str) -> None:
     assert (await api.get(f"/v1/runs?{query}")).status == 400
 
@@ -447,7 +490,7 @@ async def test_a_wait_is_ended_by_shutdown_with_the_run_as_it_is(api: Api) -> No
 
 
 async def test_a_wait_ends_when_its_client_has_gone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "STEP_SECONDS", 0.02)
+    monkeypatch.setattr(run_routes, "STEP_SECONDS", 0.02)
     ended = watch("orchestrator.api.access")
     async with aiohttp.ClientSession() as session:
         asking = asyncio.create_task(session.post(f"{api.url}/v1/runs?wait=1", json=RUN, headers=api.headers("alice")))

@@ -1,4 +1,4 @@
-"""Requests into models, and what is wrong with them into words."""
+"""What a request says: its body and query as models, names out of its path, its headers; and in words what is wrong."""
 
 import asyncio
 import difflib
@@ -11,6 +11,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.api.identity import is_plain_name
+from orchestrator.config.models import USER_ID_WORDS
 from orchestrator.contract.traces import parse_traceparent
 from orchestrator.errors import InvalidRequestError, NotFoundError
 
@@ -23,7 +24,7 @@ _WORDS: Final = {
     "missing": "is missing",
     "string_pattern_mismatch": "must be a plain name: letters, digits, '.', '_' and '-', at most 64",
 }
-_KEY = re.compile(r"[!-~](?:[ -~]{0,198}[!-~])?")
+KEY_FORM = re.compile(r"[!-~](?:[ -~]{0,198}[!-~])?")
 
 
 async def read_body(request: web.Request, model: type[M]) -> M:
@@ -75,7 +76,7 @@ def path_name(request: web.Request, part: str) -> str:
 def idempotency_key(request: web.Request) -> str | None:
     """The Idempotency-Key header.  Raises InvalidRequestError."""
     key = request.headers.get("Idempotency-Key")
-    if key is not None and not _KEY.fullmatch(key):
+    if key is not None and not KEY_FORM.fullmatch(key):
         raise InvalidRequestError("Idempotency-Key must be 1 to 200 printable ASCII characters")
     return key
 
@@ -112,6 +113,8 @@ def _refusal(error: ValidationError, model: type[BaseModel]) -> InvalidRequestEr
             message = _unknown(path, model)
         else:
             message = _WORDS.get(item["type"], item["msg"].removeprefix("Value error, "))
+            if item["type"] == "string_pattern_mismatch" and path[-1] == "user":
+                message = f"must be a plain name or an e-mail address: {USER_ID_WORDS}"
         found.append({"field": ".".join(path), "message": message})
     sentence = "; ".join(f"{item['field']}: {item['message']}" for item in found[:_SHOWN])
     return InvalidRequestError(sentence, errors=found[:_SHOWN])
