@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-from orchestrator.cli.client.client import ApiClient
 
+from orchestrator.cli.client.api import ApiClient
 from orchestrator.cli.ui.console import out
 from orchestrator.cli.ui.diff import print_diff, shortened
 from orchestrator.cli.ui.summary import print_changes
