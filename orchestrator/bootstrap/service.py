@@ -53,7 +53,7 @@ from orchestrator.runs.stream.log_tail import LogWatcher
 from orchestrator.runs.supervisor import Supervisor
 from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, counted, spoken
 from orchestrator.telemetry import PrometheusMetrics, open_traces
-from orchestrator.workspace.setup.prepare import DirectoryWorkspaces
+from orchestrator.workspace import DirectoryWorkspaces
 
 __all__ = [
     "ADAPTER_REGISTRY",

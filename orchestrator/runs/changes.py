@@ -108,7 +108,7 @@ class Reviewing(ABC):
                     on_conflict=request.on_conflict,
                     paths=_paths(request.selection.paths),
                 )
-            result = await self._deps.workspaces.apply(mount, request, began_at=found.created_at, author=found.backend)
+            result = await self._deps.workspaces.apply(mount, request, author=found.backend)
             if result.applied:
                 await self._deps.audit.note(
                     "changes.applied",
@@ -171,7 +171,7 @@ async def take_down(run: StoredRun, deps: Deps) -> None:
     record = run.record
     if record.started_at is not None:
         mount = deps.workspaces.mount_of(subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace)
-        await deps.workspaces.run_ended(mount, run_id=record.run_id, began_at=record.started_at)
+        await deps.workspaces.run_ended(mount, run_id=record.run_id)
 
 
 def _paths(paths: Iterable[str]) -> str:
