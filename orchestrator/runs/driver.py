@@ -24,9 +24,9 @@ from orchestrator.runs.deps import Deps
 from orchestrator.runs.launch import launch as launching
 from orchestrator.runs.launch.egress_proxy import EgressDoor
 from orchestrator.runs.launch.gateway_route import route_of
-from orchestrator.runs.limits.disk_limit import DiskGuard
+from orchestrator.runs.limits.disk_limit import DiskLimit
 from orchestrator.runs.limits.free_space import Space
-from orchestrator.runs.limits.monitor import LimitsWatch
+from orchestrator.runs.limits.monitor import RunMonitor
 from orchestrator.runs.observe.telemetry import note_end
 from orchestrator.runs.state import advance
 from orchestrator.runs.storage.store import StoredRun, set_session
@@ -59,17 +59,29 @@ class RunDriver:
         self._tasks = TaskOwner(f"run {self._id[:8]}")
         self.door = EgressDoor(self._id, deps)
         self._decoder = LogDecoder(deps.adapters[run.record.backend].parser_for(run.resumed))
-        self._disk = DiskGuard(run, deps)
-        self._watch = LimitsWatch(run.record, self._decoder, disk=self._disk, tell=self._tell)
+        self._monitor = RunMonitor(
+            run.record,
+            self._decoder,
+            disk=DiskLimit(
+                run,
+                store=deps.store,
+                workspaces=deps.workspaces,
+                homes=deps.homes,
+                paths=deps.paths,
+                walkers=deps.processes.walkers,
+            ),
+            space=Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes),
+            processes=deps.processes,
+            warn=self._tell,
+        )
         self._pump = Pump(
             run_id=self._id,
             decoder=self._decoder,
             journal=deps.journal,
             announced=run.record.state == "running",
             output_max_bytes=run.record.limits.output_max_bytes,
-            on_progress=self._watch.progressed,
+            on_progress=self._monitor.progressed,
         )
-        self._space = Space(deps.paths.state_dir, deps.config.storage.keep_free_bytes)
         self._container_id = run.container_id
         self._exit: SandboxExit | None = None
         self._granting: asyncio.Task[None] | None = None
@@ -78,7 +90,7 @@ class RunDriver:
 
     def cancel(self) -> None:
         """End the run as cancelled; it may have been asked before."""
-        self._watch.decide("cancelled", "The run was cancelled.")
+        self._monitor.decide("cancelled", "The run was cancelled.")
 
     async def drive(self, adopt: FoundSandbox | Literal["gone"] | None) -> None:
         """Do all of it.  ``adopt``: the container that an earlier service left behind, or that it is gone."""
@@ -86,11 +98,11 @@ class RunDriver:
             failure = await self._live(adopt)
             await self._finish(failure)
         except asyncio.CancelledError:
-            if self._watch.stop.is_set() and self._container_id is not None:
+            if self._monitor.stop.is_set() and self._container_id is not None:
                 await kill(self._deps.runtime, self._container_id)  # nobody might come to do it in time
             raise
         finally:
-            self._disk.stop()
+            await self._monitor.aclose()
             await self._tasks.aclose()
 
     async def _live(self, adopt: FoundSandbox | Literal["gone"] | None) -> Error | None:
@@ -115,12 +127,10 @@ class RunDriver:
         admitted = {"state": advance(self._run.record.state, "admitted"), "started_at": at}
         await self._deps.journal.append(self._id, entries, admitted)
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
-        self._watch.started(self._run.record)
-        self._tasks.spawn(self._watch.clock(self._pump), name="clock")
-        if self._watch.stop.is_set():  # cancelled while it was between the line and here
+        self._monitor.begin(self._run.record, self._pump)
+        if self._monitor.stop.is_set():  # cancelled while it was between the line and here
             return None
-        self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
-        launch = launching.launch(self._run, self._deps, self._account, self.door, self._disk)
+        launch = launching.launch(self._run, self._deps, self._account, self.door, self._monitor.check_disk)
         task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
         if not task.done():
@@ -134,15 +144,12 @@ class RunDriver:
 
     async def _adopt(self, found: FoundSandbox | Literal["gone"]) -> StartedSandbox | None:
         """Take up a sandbox that runs or has ended; its gateway is opened again in case the relay is new."""
-        self._watch.started(self._run.record)
-        self._watch.warned |= await self._deps.journal.warned(self._id)
-        await self._disk.adopt(self._account)
-        self._tasks.spawn(self._watch.clock(self._pump), name="clock")
-        self._tasks.spawn(self._space.watch(self._watch.decide), name="space")
+        await self._monitor.adopt(self._account, warned=await self._deps.journal.warned(self._id))
+        self._monitor.begin(self._run.record, self._pump)
         if self._run.cancel_requested:
             self.cancel()
         elif (decided := self._run.record.error) is not None:
-            self._watch.decide(decided["reason"], decided["message"], **decided["details"])
+            self._monitor.decide(decided["reason"], decided["message"], **decided["details"])
         self._exit = SandboxExit(exit_code=None)
         if found != "gone":
             self._container_id = found.container_id
@@ -193,29 +200,25 @@ class RunDriver:
         """Until the sandbox has ended and its log is in the journal."""
         tail = self._deps.watcher.tail(self._deps.paths.log_path(self._id), offset=0)
         pump = self._tasks.spawn(self._pump.run(tail), name="pump", awaited=True)
-        by_cgroup = self._deps.runtime.memory_by_cgroup
-        self._tasks.spawn(self._watch.measure(sandbox, self._deps.processes, by_cgroup=by_cgroup), name="memory")
-        disk = self._tasks.spawn(self._watch.watch_disk(sandbox), name="disk")
-        self._tasks.spawn(self._watch.watch_log(tail.path, self._deps.processes), name="log size")
+        self._monitor.watch(sandbox, tail.path, by_cgroup=self._deps.runtime.memory_by_cgroup)
         ended = self._tasks.spawn(self._deps.runtime.wait(sandbox), name="wait", awaited=True)
         await self._first(ended, pump)
         if not ended.done():
             self._tasks.spawn(self._note_verdict(), name="verdict")
-            await end_sandbox(self._deps.runtime, sandbox.container_id, ended, polite=self._watch.polite)
+            await end_sandbox(self._deps.runtime, sandbox.container_id, ended, polite=self._monitor.polite)
         self._exit = ended.result() if ended.done() and not ended.cancelled() else SandboxExit(exit_code=None)
-        disk.cancel()
-        await self._disk.finish()
+        await self._monitor.sandbox_ended()
         await self._drain(tail, pump)
 
     async def _note_verdict(self) -> None:
         """Keep why the run must end, beside its end: should we be killed in between, the next service knows it."""
-        if (verdict := self._watch.verdict) is not None:
+        if (verdict := self._monitor.verdict) is not None:
             with suppress(StorageError):
                 await self._deps.store.update_run(self._id, error=to_json(verdict.data()))
 
     async def _first(self, *tasks: asyncio.Task[Any]) -> None:
         """Until one of ``tasks`` is done (a pump that ends before its sandbox has crashed) or the run must stop."""
-        stop = self._tasks.spawn(self._watch.stop.wait(), name="stop")
+        stop = self._tasks.spawn(self._monitor.stop.wait(), name="stop")
         await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
 
@@ -257,7 +260,7 @@ class RunDriver:
         await note_end(self._id, last.event, self._exit, self._deps)
         exit_code = None if self._exit is None else self._exit.exit_code
         state: RunState = "running" if self._pump.announced else "starting"
-        columns = closing_columns(last.event, state=state, exit_code=exit_code, measured=self._watch.usage())
+        columns = closing_columns(last.event, state=state, exit_code=exit_code, measured=self._monitor.usage())
         await self._pump.append([*entries, last], columns, also=self._keep_session)
 
     def _keep_session(self, connection: sqlite3.Connection) -> None:
@@ -266,9 +269,9 @@ class RunDriver:
 
     def _verdict(self, said: TerminalEvent | None) -> Error | None:
         """Why the run ended, when that is ours to say and not the CLI's."""
-        if self._watch.verdict is not None or self._exit is None:
-            return self._watch.verdict
-        if (killed := self._watch.out_of_memory(self._exit)) is not None:
+        if self._monitor.verdict is not None or self._exit is None:
+            return self._monitor.verdict
+        if (killed := self._monitor.out_of_memory(self._exit)) is not None:
             return killed
         if self._exit.exit_code is None and said is None:
             return Error(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import uuid
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from orchestrator.contract.accounts import HomeKey
@@ -19,6 +20,7 @@ from orchestrator.contract.sandbox import (
     WORKSPACE_DIR,
     SandboxSpec,
     StartedSandbox,
+    WorkspaceMount,
 )
 from orchestrator.contract.types import Credentials
 from orchestrator.errors import ConflictError
@@ -28,7 +30,6 @@ from orchestrator.runs.launch.egress import apply_egress_policy, settle_egress
 from orchestrator.runs.launch.egress_proxy import EgressDoor
 from orchestrator.runs.launch.gateway_route import route_of
 from orchestrator.runs.launch.recap import RECAP_RUNS, with_recap
-from orchestrator.runs.limits.disk_limit import DiskGuard
 from orchestrator.runs.limits.resolve import enforcement_of
 from orchestrator.runs.storage.store import StoredRun
 from orchestrator.runs.stream.journal import to_json
@@ -42,11 +43,16 @@ GATEWAY_URL = f"http://127.0.0.1:{GATEWAY_PORT}"
 
 
 async def launch(
-    run: StoredRun, deps: Deps, account: HomeKey | None, door: EgressDoor, disk: DiskGuard
+    run: StoredRun,
+    deps: Deps,
+    account: HomeKey | None,
+    door: EgressDoor,
+    check_disk: Callable[[WorkspaceMount, Path], Awaitable[None]],
 ) -> StartedSandbox:
     """Everything up to the started container.  Raises PodmentorError; what was made is the caller's to remove.
 
-    ``account``: the subscription that the run may use, since it has waited for it.
+    ``account``: the subscription that the run may use, since it has waited for it.  ``check_disk`` raises when the
+    subagent has too much on disk (in its workspace, and the home that is given) for a run to begin.
     """
     record = run.record
     adapter = deps.adapters[record.backend]
@@ -66,7 +72,7 @@ async def launch(
             subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
         )
         home = credential.home or prepared.home
-        await disk.check(prepared.mount, home)
+        await check_disk(prepared.mount, home)
         prompt = await prompt_of(run, adapter, deps)
         control_dir = await deps.workspaces.make_control_dir(record.run_id, adapter.stdin_of(prompt))
     token = secrets.token_urlsafe(32)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.errors import StorageError
-from orchestrator.system.sqlite_file import storage_error
+from orchestrator.system.sqlite import storage_error
 
 T = TypeVar("T")
 

@@ -18,7 +18,6 @@ from orchestrator.events import Error
 from orchestrator.runs.accounts import Accounts
 from orchestrator.runs.launch import launch
 from orchestrator.runs.launch.egress_proxy import EgressDoor
-from orchestrator.runs.limits.disk_limit import DiskGuard
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.runtime import Box
 from tests.orchestrator.runs.harness import USER, Service, World, answer
@@ -377,9 +376,13 @@ async def test_a_run_never_uses_an_account_that_it_did_not_wait_for(world: World
         run = await service.submit()
         box = await service.box()
         stored = await service.deps.store.run(run.run_id)
-        door, disk = EgressDoor(run.run_id, service.deps), DiskGuard(stored, service.deps)
+        door = EgressDoor(run.run_id, service.deps)
+
+        async def unchecked(mount: object, home: object) -> None:
+            raise AssertionError("it does not come that far")
+
         with pytest.raises(ConflictError, match="while this run was starting"):
-            await launch.launch(stored, service.deps, None, door, disk)
+            await launch.launch(stored, service.deps, None, door, unchecked)
         answer(box)
         await service.finished(run.run_id)
 
