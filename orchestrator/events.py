@@ -49,7 +49,7 @@ ErrorReason: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Token counts of one run.  ``None`` means that the CLI does not tell."""
+    """Token counts of one run.  None: the CLI does not report this one."""
 
     input: int
     output: int
@@ -159,9 +159,11 @@ class Status(_Event):
     """What the orchestrator (or a parser, for what fits nowhere else) has to say.
 
     ``phase`` is one of: queued {position, waiting_for?}, starting, running, retrying {attempt, delay_ms?, cause},
-    egress_denied {host, port, reason, count}, egress_allowed {host, port}, limit_warning, mcp_unavailable,
-    unparsed {line, raw}, diagnostic {stderr}, output_lost {message}, applied,
-    heartbeat (never journalled).  ``info`` holds the members in braces and is merged into ``data``.
+    egress_denied {host, port, reason, count}, egress_allowed {host, port},
+    limit_warning {limit, limit_bytes, used_bytes, or both in seconds; of the provider: state, limit?, resets_at?,
+    utilization?, overage?}, mcp_unavailable {server, state}, unparsed {line, raw}, diagnostic {stderr},
+    output_lost {message}, heartbeat (never journalled).  ``info`` holds the members in braces and is merged into
+    ``data``.
     """
 
     kind: ClassVar[Kind] = "status"

@@ -4,13 +4,13 @@ from typing import Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
+from orchestrator.api import context
+from orchestrator.api.answers import dumps
 from orchestrator.api.middleware import add_headers, errors_as_problems, host_guard
-from orchestrator.api.openapi import build_spec
+from orchestrator.api.openapi import build_spec, with_version
 from orchestrator.api.routes import ROUTES
 from orchestrator.api.routing import register
 from orchestrator.api.tokens import TokenStore
-from orchestrator.api.views import dumps
 from orchestrator.config.models import Config
 from orchestrator.contract.accounts import AccountService
 from orchestrator.contract.credentials import Credentialing, UserKeys
@@ -18,6 +18,7 @@ from orchestrator.contract.metrics import MetricsPage
 from orchestrator.contract.runs import RunService
 from orchestrator.system.tasks import TaskOwner
 
+_SPEC: Final = build_spec(ROUTES)  # not in create_app: it reads source files, for which no event loop should wait
 STALL_SECONDS: Final = 60.0
 _CLOSE_SECONDS: Final = 1.0
 
@@ -43,17 +44,17 @@ def create_app(
     app = web.Application(
         middlewares=[errors_as_problems, host_guard(config.server)], client_max_size=config.server.max_body_bytes
     )
-    app[keys.RUNS] = runs
-    app[keys.ACCOUNTS] = accounts
-    app[keys.TOKENS] = tokens
-    app[keys.CREDENTIALS] = credentials
-    app[keys.OWN_KEYS] = own_keys
-    app[keys.METRICS] = metrics
-    app[keys.CONFIG] = config
-    app[keys.ABOUT] = keys.About(instance=instance, version=version)
-    app[keys.TASKS] = TaskOwner("api")
-    app[keys.STALL_SECONDS] = stall_seconds
-    app[keys.SPEC] = dumps(build_spec(ROUTES, version=version))
+    app[context.RUNS] = runs
+    app[context.ACCOUNTS] = accounts
+    app[context.TOKENS] = tokens
+    app[context.CREDENTIALS] = credentials
+    app[context.OWN_KEYS] = own_keys
+    app[context.METRICS] = metrics
+    app[context.CONFIG] = config
+    app[context.ABOUT] = context.About(instance=instance, version=version)
+    app[context.TASKS] = TaskOwner("api")
+    app[context.STALL_SECONDS] = stall_seconds
+    app[context.SPEC] = dumps(with_version(_SPEC, version))
     app.on_response_prepare.append(add_headers)
     app.on_shutdown.append(_end_streams)
     register(app, ROUTES)
@@ -62,4 +63,4 @@ def create_app(
 
 async def _end_streams(app: web.Application) -> None:
     """Streams and waits end with their tasks; their clients get a clean end without a last event and come back."""
-    await app[keys.TASKS].aclose(grace=_CLOSE_SECONDS)
+    await app[context.TASKS].aclose(grace=_CLOSE_SECONDS)

@@ -1,16 +1,15 @@
-"""What surrounds every handler: request ids, errors as problems, safe headers, and the guard of the Host header."""
+"""What surrounds every handler: errors as problems, safe headers, and the guard of the Host header."""
 
 import ipaddress
 import logging
 import re
-import secrets
 import time
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from orchestrator.api.keys import REQUEST_ID, STARTED, request_id_of
+from orchestrator.api.context import STARTED, request_id_of
 from orchestrator.api.problems import PROBLEM_TYPE, headers_of, problem, problem_of
 from orchestrator.config.models import ServerConfig
 from orchestrator.errors import ForbiddenError, InvalidRequestError, PodmentorError
@@ -18,7 +17,6 @@ from orchestrator.errors import ForbiddenError, InvalidRequestError, PodmentorEr
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("orchestrator.api.access")
 
-_REQUEST_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::\d{1,5})?")
 _OWN_ERRORS: Final = {404: "not_found", 405: "method_not_allowed", 413: "payload_too_large"}
 _HEADERS: Final = {
@@ -33,6 +31,11 @@ _HEADERS: Final = {
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Signal handler: the headers of every response, streamed ones too."""
     request[STARTED] = True
+    set_headers(request, response)
+
+
+def set_headers(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Give ``response`` the headers that every answer has."""
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers["X-Request-Id"] = request_id_of(request)
@@ -41,22 +44,21 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 
 @web.middleware
 async def errors_as_problems(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Outermost: give the request its id, turn whatever is raised into one shape, note the outcome."""
-    sent = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = sent if _REQUEST_FORM.fullmatch(sent) else secrets.token_hex(8)
+    """Outermost: turn whatever is raised into one shape, note the outcome."""
     began = time.monotonic()
     try:
         response = await handler(request)
     except Exception as error:
         if request.get(STARTED):
             raise  # half of an answer is out: the connection is closed, nothing can be put right
-        response = _answer(request, error)
+        response = problem_answer(request, error)
     spent, path = (time.monotonic() - began) * 1000, request.rel_url.raw_path
     access_log.info("%s %s %d %.0f ms %s", request.method, path, response.status, spent, request_id_of(request))
     return response
 
 
-def _answer(request: web.Request, error: Exception) -> web.Response:
+def problem_answer(request: web.BaseRequest, error: Exception) -> web.Response:
+    """``error`` as a response; what is not meant for callers is logged under the request id instead."""
     request_id = request_id_of(request)
     if isinstance(error, web.RequestPayloadError | ConnectionError):  # the latter: nobody is left to read the answer
         error = InvalidRequestError("the body is not what its headers announce")

@@ -1,14 +1,16 @@
 """The OpenAPI 3.1 document, made from the route table and the models.  Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
 from typing import Any, Final
 
-from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic import BaseModel, create_model
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
 
+from orchestrator.api.models.base import Answer
 from orchestrator.api.models.events import Event
-from orchestrator.api.models.responses import Problem
-from orchestrator.api.problems import PROBLEM_TYPE
+from orchestrator.api.problems import PROBLEM_TYPE, Problem
 from orchestrator.api.routing import Reply, Route
 from orchestrator.errors import (
     ForbiddenError,
@@ -18,6 +20,7 @@ from orchestrator.errors import (
     UnauthorizedError,
 )
 
+_ALL: Final = "_All"
 _REF: Final = "#/components/schemas/{model}"
 _ACT_FOR: Final = {
     "name": "X-Podmentor-User",
@@ -28,8 +31,8 @@ _ACT_FOR: Final = {
 }
 
 
-def build_spec(routes: Iterable[Route], *, version: str) -> dict[str, Any]:
-    """The whole document."""
+def build_spec(routes: Iterable[Route]) -> dict[str, Any]:
+    """The whole document but for the version.  Blocks: pydantic reads the members' docstrings from the source files."""
     table = tuple(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in table:
@@ -38,7 +41,6 @@ def build_spec(routes: Iterable[Route], *, version: str) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "podmentor",
-            "version": version,
             "description": "Runs coding-agent CLIs, each in its own container, behind one durable event stream.",
         },
         "paths": paths,
@@ -49,6 +51,11 @@ def build_spec(routes: Iterable[Route], *, version: str) -> dict[str, Any]:
         "security": [{"token": []}],
     }
     return {name: _markdown(value) for name, value in document.items()}
+
+
+def with_version(spec: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """``spec`` as the document of a service of this version."""
+    return {**spec, "info": {**spec["info"], "version": version}}
 
 
 def _markdown(value: Any) -> Any:
@@ -66,20 +73,47 @@ def _markdown(value: Any) -> Any:
 
 def _schemas(routes: tuple[Route, ...]) -> dict[str, Any]:
     bodies = {route.body for route in routes if route.body is not None}
-    answers: set[type[BaseModel]] = {
-        reply.model for route in routes for reply in route.replies if reply.model is not None
-    }
-    answers |= {Event, Problem}
+    answers = {reply.model for route in routes for reply in route.replies if reply.model is not None} | {Event, Problem}
+    extended = {base for model in answers for base in model.__bases__ if is_dataclass(base)}
     wanted: list[tuple[type[BaseModel], JsonSchemaMode]] = [
         *((model, "validation") for model in sorted(bodies, key=_name)),
-        *((model, "serialization") for model in sorted(answers, key=_name)),
+        (_members(answers | extended), "serialization"),
     ]
-    _, schemas = models_json_schema(wanted, ref_template=_REF)
-    defs: dict[str, Any] = schemas["$defs"]
-    return defs
+    _, schemas = models_json_schema(wanted, ref_template=_REF, schema_generator=_Schemas)
+    found: dict[str, Any] = schemas["$defs"]
+    for base in extended:  # pydantic reads the docstrings of a record's members, and not those of the one it extends
+        described = found.pop(base.__name__)["properties"]
+        for model in answers:
+            if base in model.__bases__:
+                for name, member in described.items():
+                    found[model.__name__]["properties"][name] |= member
+    del found[_ALL]
+    return found
 
 
-def _name(model: type[BaseModel]) -> str:
+class _Schemas(GenerateJsonSchema):
+    """What is answered has no defaults, and a record of the contract is answered with all of its members."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        """With the default only in what is asked."""
+        return super().default_schema(schema) if self.mode == "validation" else self.generate_inner(schema["schema"])
+
+    def field_is_required(
+        self,
+        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
+        total: bool,  # noqa: FBT001 -- pydantic calls it so
+    ) -> bool:
+        """Members of records are all there, whatever their defaults."""
+        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
+
+
+def _members(models: set[type[Any]]) -> type[BaseModel]:
+    """A model that has them all as members: so records of the contract take over the settings of ``Answer``."""
+    members: dict[str, Any] = {model.__name__: (model, ...) for model in sorted(models, key=_name)}
+    return create_model(_ALL, __base__=Answer, **members)
+
+
+def _name(model: type[Any]) -> str:
     return model.__name__
 
 
@@ -162,5 +196,5 @@ def _errors(route: Route) -> dict[str, Any]:
     }
 
 
-def _ref(model: type[BaseModel]) -> dict[str, str]:
+def _ref(model: type[Any]) -> dict[str, str]:
     return {"$ref": _REF.format(model=model.__name__)}

@@ -3,10 +3,28 @@
 import json
 from typing import Any, Final
 
+from pydantic import BaseModel, ConfigDict
+
 from orchestrator.errors import PodmentorError
 
 PROBLEM_TYPE: Final = "application/problem+json"
 _CORE: Final = frozenset({"type", "title", "status", "detail", "code", "request_id"})
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457); further members belong to the code."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    """For people."""
+    code: str
+    """For programs; stable."""
+    request_id: str
+    """Find it in the service's log."""
 
 
 def problem(*, code: str, status: int, detail: str, request_id: str, details: dict[str, Any] | None = None) -> bytes:

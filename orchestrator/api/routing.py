@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from pydantic import BaseModel
 
-from orchestrator.api import keys
+from orchestrator.api import context
 from orchestrator.api.identity import Role, acting_for
-from orchestrator.api.models.requests import NoQuery, Query
-from orchestrator.api.views import dumps
+from orchestrator.api.models.base import NoQuery, Query
 from orchestrator.errors import ForbiddenError, PodmentorError, UnauthorizedError
 
 _TOKEN_CHARS = 512
@@ -19,11 +18,15 @@ _TOKEN_CHARS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One good answer.  ``model`` None: no JSON (then ``media_type`` says what, empty for no body)."""
+    """One good answer.
+
+    ``model``: a pydantic model or a record of the contract.  None: no JSON (then ``media_type`` says what, empty for no
+    body).
+    """
 
     description: str
     status: int = 200
-    model: type[BaseModel] | None = None
+    model: type[Any] | None = None
     media_type: str = "application/json"
 
 
@@ -64,10 +67,10 @@ def register(app: web.Application, routes: Iterable[Route]) -> None:
 
 def _authenticated(route: Route) -> Handler:
     async def checked(request: web.Request) -> web.StreamResponse:
-        identity = await request.app[keys.TOKENS].authenticate(_bearer(request))
+        identity = await request.app[context.TOKENS].authenticate(_bearer(request))
         if identity.role not in route.roles:
             raise ForbiddenError(f"this needs a token with another role: {' or '.join(route.roles)}")
-        request[keys.IDENTITY] = acting_for(identity, request.headers.get("X-Podmentor-User"))
+        request[context.IDENTITY] = acting_for(identity, request.headers.get("X-Podmentor-User"))
         return await route.handler(request)
 
     return checked
@@ -78,8 +81,3 @@ def _bearer(request: web.Request) -> str:
     if scheme.lower() != "bearer" or not 0 < len(token.strip()) <= _TOKEN_CHARS:
         raise UnauthorizedError("send a token: 'Authorization: Bearer …'")
     return token.strip()
-
-
-def json_answer(value: object, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """``value`` as a JSON response."""
-    return web.Response(body=dumps(value), status=status, headers=headers, content_type="application/json")

@@ -12,6 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
+from orchestrator.api.protocol import Runner
 from orchestrator.errors import ConfigError, ConflictError
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ async def start_servers(
     """
     if host is not None and not _is_loopback(host):
         log.warning("listening on %s: other machines can reach the API, in clear text; put TLS in front", host)
-    runner = web.AppRunner(
+    runner = Runner(
         app, handle_signals=False, access_log=None, shutdown_timeout=shutdown_seconds, keepalive_timeout=silent_seconds
     )
     await runner.setup()

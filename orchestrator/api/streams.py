@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.views import dumps
+from orchestrator.api import context
+from orchestrator.api.answers import dumps
 from orchestrator.contract.runs import RunRecord
 from orchestrator.events import EventRecord
 
@@ -41,7 +41,8 @@ def sse_form(prefix: str = "") -> StreamForm:
         position = "" if event["seq"] is None else f"id: {event['seq']}\n"
         return f"{position}event: {prefix}{event['kind']}\ndata: ".encode() + dumps(event) + b"\n\n"
 
-    return StreamForm(content_type="text/event-stream", greeting=b"retry: 1000\n\n", encode=encode)
+    # no empty line behind it: some clients take what ends there for an event
+    return StreamForm(content_type="text/event-stream", greeting=b"retry: 1000\n", encode=encode)
 
 
 NDJSON: Final = StreamForm(content_type="application/x-ndjson", greeting=b"", encode=lambda event: dumps(event) + b"\n")
@@ -106,15 +107,17 @@ async def send_events(
     response = web.StreamResponse(headers={"X-Accel-Buffering": "no", **(headers or {})})
     response.content_type = form.content_type
     await response.prepare(request)
-    events = app[keys.RUNS].events(run.run_id, user_id=keys.identity_of(request).scope, after=after, follow=follow)
+    events = app[context.RUNS].events(
+        run.run_id, user_id=context.identity_of(request).scope, after=after, follow=follow
+    )
     outbox = Outbox()
-    reader = app[keys.TASKS].spawn(_read(events, outbox, form), name=f"events of {run.run_id}")
+    reader = app[context.TASKS].spawn(_read(events, outbox, form), name=f"events of {run.run_id}")
     try:
         await _write(response, outbox, form, run, app)
     except ConnectionError:
-        log.debug("request %s: the client has gone", keys.request_id_of(request))
+        log.debug("request %s: the client has gone", context.request_id_of(request))
     except TimeoutError:
-        log.info("request %s: the client takes nothing any more, disconnecting it", keys.request_id_of(request))
+        log.info("request %s: the client takes nothing any more, disconnecting it", context.request_id_of(request))
         _abort(request)
     finally:
         reader.cancel()
@@ -144,8 +147,8 @@ async def _read(events: AsyncIterator[EventRecord], outbox: Outbox, form: Stream
 async def _write(
     response: web.StreamResponse, outbox: Outbox, form: StreamForm, run: RunRecord, app: web.Application
 ) -> None:
-    stall = app[keys.STALL_SECONDS]
-    pulse = app[keys.CONFIG].server.heartbeat_seconds
+    stall = app[context.STALL_SECONDS]
+    pulse = app[context.CONFIG].server.heartbeat_seconds
     data: bytes | None = form.greeting
     while data is not None:
         for start in range(0, len(data), _BUFFER_BYTES):
@@ -158,7 +161,7 @@ async def _write(
 
 
 def _heartbeat(run: RunRecord) -> dict[str, Any]:
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return {
         "seq": None,
         "ts": now,

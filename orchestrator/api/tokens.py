@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from orchestrator.api.identity import LOCAL_OWNER, ROLES, Identity, Role, check_name
-from orchestrator.api.local_token import LOCAL_PREFIX, ensure_local_token
+from orchestrator.api.local_token import LOCAL_PREFIX
 from orchestrator.errors import InvalidRequestError, NotFoundError, StorageError, UnauthorizedError
 from orchestrator.system.sqlite_file import ensure_private_file, storage_error
-
-__all__ = ["NewToken", "TokenRecord", "TokenStore", "ensure_local_token"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -79,7 +77,7 @@ class NewToken:
 
 
 def utc_now() -> datetime:
-    """The time."""
+    """The present, as an aware datetime: what expiry is held against."""
     return datetime.now(UTC)
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from images.outside import installed_recipes
 from images.upgrade import PodmanImageUpgrader
 from orchestrator.api.app import create_app
+from orchestrator.api.local_token import ensure_local_token
 from orchestrator.api.server import start_servers
-from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.api.tokens import TokenStore
 from orchestrator.audit import AuditLog
 from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
 from orchestrator.bootstrap.runtime import Aside, instance_id, make_directories, owned, podman_runtime

@@ -83,13 +83,13 @@ class AccountRecord:
     mode: str
     """The backend's configured mode; the subscription is used in ``byo_subscription`` only."""
     connected: bool
-    """There is something in the HOME, and nobody has asked for its removal."""
+    """There is a login, and nobody has asked for its removal; whether the provider accepts it, only a run shows."""
     disconnecting: bool
-    """To be removed when the runs that use it have ended."""
+    """The login is removed when the runs that use it have ended."""
     run_ids: tuple[str, ...]
-    """Runs that use it now."""
+    """The runs that use it now."""
     command: str
-    """What to type to connect, on the machine where podmentor runs."""
+    """What to type to log in, in a terminal on the machine where podmentor runs."""
 
 
 class AccountService(Protocol):

@@ -62,7 +62,7 @@ class GatewayRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a backend can do, for clients to see (GET /v1/backends)."""
+    """What a backend can do."""
 
     streaming: bool = True
     deltas: bool = False
@@ -259,12 +259,13 @@ class BackendInfo:
     name: str
     tool_name: str
     image: str | None
-    """Image ID, None when not built."""
+    """Image id; null: not built."""
     image_tag: str | None
     cli_version: str | None
     capabilities: Capabilities
     default_allowed_egress: list[str]
     auth: Mapping[str, object] = field(default_factory=dict)
-    """{link, authenticated, error?} for the asking user; never a value."""
+    """link, authenticated and, when it is not, error: for the asking user; never a value."""
     capabilities_seen: Mapping[str, object] | None = None
-    """What the bench saw of this CLI version: {cli_version, when, capabilities, timings}; None: it was not tried."""
+    """What `podmentor bench` observed of exactly this CLI version: cli_version, when, capabilities, timings (in
+    seconds, on the machine where it ran); null: this version was not tried."""

@@ -18,7 +18,7 @@ class FileChange:
     change: Literal["added", "modified", "deleted", "renamed", "mode"]
     """``mode``: nothing but the executable bit."""
     size: int | None
-    """In bytes; None: deleted, or no file."""
+    """In bytes; null: deleted, or no file."""
     binary: bool
     insertions: int
     deletions: int

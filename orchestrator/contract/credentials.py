@@ -30,11 +30,12 @@ class KeyInfo:
     user_id: str
     backend: str
     fingerprint: str
-    """Tells two keys of one user apart and says nothing about them; changes when the vault's master key does."""
+    """8 hex digits: the same for the same key of the same user, and nothing of the key itself; changes when the vault's
+    master key does."""
     created_at: str
     updated_at: str
     last_used_at: str | None
-    """To the minute."""
+    """By a run; to the minute."""
 
 
 class CredentialLink(Protocol):

@@ -21,7 +21,7 @@ class GcRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcItem:
-    """One thing that was removed (or would be), or that stays though it is old."""
+    """A conversation, the log of a run, or a directory that belongs to nothing."""
 
     kind: GcKind
     id: str
@@ -32,7 +32,7 @@ class GcItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcResult:
-    """``removed`` is what would be removed in a dry run."""
+    """What was removed (in a dry run: would be), and what stays though it is old."""
 
     removed: tuple[GcItem, ...]
     kept: tuple[GcItem, ...]

@@ -88,20 +88,21 @@ class RunRecord:
     workspace: WorkspaceMode
     limits: ResourceLimits
     egress: tuple[str, ...] | None
-    """Host patterns that the run may reach, those allowed later included; None: the network is open (tier 0)."""
+    """Host patterns that the run may reach, those allowed later included; null: the network is open (tier 0)."""
     memory_enforcement: Literal["cgroup", "watchdog"] | None
     enforcement: Mapping[str, str]
-    """How each of the limits is kept on this machine, by the limit's name; empty: the run has not been started."""
+    """How each limit is kept on this machine, by the limit's name: ``cgroup``, ``watchdog``, ``rlimit``, ``watch``,
+    ``clock``, ``log``, or ``none``: it is not.  Empty: the run has not been started."""
     usage: Mapping[str, Any]
-    """tokens, cost_usd, turns; and as measured: peak_memory_bytes, peak_disk_bytes, peak_pids, cpu_seconds,
-    output_bytes, duration_seconds."""
+    """tokens, cost_usd and turns as the CLI reports them; as measured: peak_memory_bytes, peak_disk_bytes, peak_pids,
+    cpu_seconds, output_bytes, duration_seconds."""
     final_text: str | None
     error: Mapping[str, Any] | None
-    """data of the error event."""
+    """``data`` of the event that ended the run badly."""
     exit_code: int | None
     cli_version: str | None
     credential_link: LinkName | None
-    """Whose credential it uses; None: it has not been started."""
+    """Whose credential the run uses; null: it has not been started."""
     image_id: str | None
     metadata: Mapping[str, Any]
     queue_position: int | None
@@ -127,12 +128,15 @@ class SubagentRecord:
     user_id: str
     backend: str
     backend_session_id: str | None
+    """The CLI's own session id; None: it has not reported one."""
     repo: str | None
     workspace: WorkspaceMode
     created_at: str
     last_used_at: str
     run_ids: tuple[str, ...]
+    """Oldest first."""
     busy: bool
+    """One of its runs has not finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +150,8 @@ class RunFilter:
     limit: int = 50
     before: str | None = None
     """run_id of the last run of the page before."""
+    prefix: str | None = None
+    """Only runs whose id begins with this."""
 
 
 class RunService(Protocol):
@@ -200,8 +206,8 @@ class RunService(Protocol):
         """The run's raw log (conmon's k8s-file format).  NotFoundError when it does not exist (yet)."""
         ...
 
-    async def list_subagents(self, *, user_id: str | None) -> list[SubagentRecord]:
-        """All conversations."""
+    async def list_subagents(self, *, user_id: str | None, prefix: str | None = None) -> list[SubagentRecord]:
+        """Subagents, last used first; with ``prefix`` only those whose id begins with it."""
         ...
 
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:

@@ -224,9 +224,9 @@ class Runs(Reviewing):
             raise NotFoundError(f"run {run_id} has no log: its sandbox was never started")
         return path
 
-    async def list_subagents(self, *, user_id: str | None) -> list[SubagentRecord]:
-        """All conversations."""
-        return await self._deps.store.subagents(user_id=user_id)
+    async def list_subagents(self, *, user_id: str | None, prefix: str | None = None) -> list[SubagentRecord]:
+        """Subagents, last used first."""
+        return await self._deps.store.subagents(user_id=user_id, prefix=prefix)
 
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
         """One conversation."""

@@ -170,6 +170,7 @@ class FakeRunService:
             and (wanted.backend is None or run.backend == wanted.backend)
             and (wanted.state is None or run.state == wanted.state)
             and (wanted.subagent_id is None or run.subagent_id == wanted.subagent_id)
+            and run.run_id.startswith(wanted.prefix or "")
         ]
         if wanted.before is not None:
             ids = [run.run_id for run in found]
@@ -241,10 +242,14 @@ class FakeRunService:
             raise NotFoundError("the run has no log yet")
         return self.logs[run_id]
 
-    async def list_subagents(self, *, user_id: str | None) -> list[SubagentRecord]:
+    async def list_subagents(self, *, user_id: str | None, prefix: str | None = None) -> list[SubagentRecord]:
         """All conversations."""
         self._fail()
-        return [s for s in self.subagents.values() if user_id is None or s.user_id == user_id]
+        return [
+            s
+            for s in self.subagents.values()
+            if (user_id is None or s.user_id == user_id) and s.subagent_id.startswith(prefix or "")
+        ]
 
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
         """One conversation."""

@@ -1,0 +1,5 @@
+"""What requests may say and what answers look like, one resource a module, under the names of ``routes``.
+
+An answer that is a record of the contract has no model of its own: the record is the model, and the OpenAPI document
+takes its members and their docstrings.
+"""

@@ -1,24 +1,14 @@
-"""Accounts: what requests may say and what answers look like."""
+"""Accounts: users' own subscriptions."""
 
-from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from orchestrator.api.models.requests import MAX_WAIT_SECONDS, PlainName, Query
-from orchestrator.api.models.responses import Answer
+from orchestrator.api.models.base import MAX_WAIT_SECONDS, Answer, UserQuery
 from orchestrator.contract.accounts import AccountRecord, DisconnectMode
-from orchestrator.contract.types import AuthStatus
 
 
-class AccountQuery(Query):
-    """Whose account."""
-
-    user: PlainName | None = None
-    """Another user's; only for tokens with the role `admin`."""
-
-
-class DisconnectQuery(AccountQuery):
+class DisconnectQuery(UserQuery):
     """How to disconnect while runs use the account."""
 
     mode: DisconnectMode | None = None
@@ -27,42 +17,7 @@ class DisconnectQuery(AccountQuery):
     """Answer after so many seconds at the latest; what was asked for is done all the same."""
 
 
-class AccountView(Answer):
-    """A user's own subscription to one backend."""
-
-    backend: str
-    user_id: str
-    mode: str
-    """How the backend is configured; the subscription is used with `byo_subscription` only."""
-    connected: bool
-    """There is a login, and nobody has asked for its removal; whether the provider takes it, a run tells."""
-    disconnecting: bool
-    """It is removed when the runs that use it have ended."""
-    run_ids: list[str]
-    """The runs that use it now."""
-    command: str
-    """To be typed in a terminal on the machine where podmentor runs; it logs in."""
-
-
 class AccountList(Answer):
     """A user's subscriptions."""
 
-    accounts: list[AccountView]
-
-
-class AuthStatusView(Answer):
-    """What the CLI itself says about its login."""
-
-    installed: bool
-    authenticated: bool
-    error: str | None
-
-
-def account_view(record: AccountRecord) -> dict[str, Any]:
-    """AccountView."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
-
-
-def auth_status_view(status: AuthStatus) -> dict[str, Any]:
-    """AuthStatusView."""
-    return {field.name: getattr(status, field.name) for field in fields(status)}
+    accounts: list[AccountRecord]

@@ -1,52 +1,94 @@
-"""What answers about changes look like, for OpenAPI."""
+"""What the agent of a conversation has changed, and what is to become of it."""
 
-from typing import Literal
+import json
+from typing import Annotated, Any, Literal
 
-from orchestrator.api.models.responses import Answer
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
+
+from orchestrator.api.models.base import Answer, Body, PlainName, Query
+from orchestrator.contract.changes import CommitInfo, FileChange, OnConflict
+
+MAX_PATHS = 10_000
+MAX_PATH_CHARS = 4096
 
 
-class ChangeView(Answer):
-    """One difference between the workspace and the repo."""
+def _path_list(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise ValueError('must be a JSON list of paths, such as ["src","a.txt"]') from None
 
-    path: str
-    change: Literal["added", "modified", "deleted", "renamed", "mode"]
-    size: int | None
-    binary: bool
-    insertions: int
-    deletions: int
-    old_path: str | None
-    """Where a renamed file was."""
-    old_size: int | None
-    mode: str | None
-    """As git writes it: 100644, 100755 or 120000."""
-    old_mode: str | None
-    ignored: bool
+
+def _path_text(value: object) -> str:
+    # pydantic's own str refuses lone surrogates, which stand for the bytes of a path that are not UTF-8
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS:
+        raise ValueError(f"must be a path of 1 to {MAX_PATH_CHARS} characters")
+    return value
+
+
+ChangedPath = Annotated[
+    str,
+    PlainValidator(_path_text),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARS}),
+]
+ChangedPaths = Annotated[list[ChangedPath], Field(max_length=MAX_PATHS)]
+
+
+class ChangesQuery(Query):
+    """Which changes."""
+
+    path: ChangedPath | None = None
+    """Only this file, or what is below this directory."""
+    paths: Annotated[ChangedPaths, BeforeValidator(_path_list)] = Field(default_factory=list)
+    """Several of them, as a JSON list."""
+
+
+class PatchQuery(ChangesQuery):
+    """Which changes."""
+
+    ignored: bool = False
+    """Also files that git ignores; one that is named by its own path always comes."""
+
+
+class DiscardBody(Body):
+    """Which changes are to be dropped."""
+
+    paths: ChangedPaths = Field(default_factory=list)
+    """Files, or directories with all that is below them; none: all changes, and the agent's commits."""
+
+
+class ApplyBody(Body):
+    """Which changes are to reach the repo, and how."""
+
+    paths: ChangedPaths = Field(default_factory=list)
+    """Files, or directories with all that is below them; none: all changes."""
+    ignored: bool = False
+    """Also files that git ignores; one that is named by its own path is always meant."""
+    on_conflict: OnConflict = "refuse"
+    """merge: three-way, as git does it; theirs: take the agent's; ours: keep the repo's."""
+    dry_run: bool = False
+    """Only say what would be done."""
+    branch: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Make a commit on this new branch; the work tree is not touched."""
+    message: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+    """Of that commit."""
+
+
+class RollbackBody(Body):
+    """Where to go back to."""
+
+    run_id: PlainName
+    """The workspace becomes what it was at the end of this run."""
 
 
 class ChangeList(Answer):
     """All differences."""
 
-    changes: list[ChangeView]
-    ignored: list[ChangeView]
+    changes: list[FileChange]
+    ignored: list[FileChange]
     """Those that git would ignore; they are only applied when asked for."""
-
-
-class FileOutcomeView(Answer):
-    """What became of one path (or would, in a dry run)."""
-
-    path: str
-    change: Literal["added", "modified", "deleted"]
-    outcome: Literal["applied", "merged", "same", "kept", "conflict", "skipped"]
-    reason: str | None
-
-
-class ApplyView(Answer):
-    """What an apply did: all of it or nothing."""
-
-    applied: bool
-    files: list[FileOutcomeView]
-    branch: str | None
-    commit: str | None
 
 
 class DiscardView(Answer):
@@ -69,38 +111,15 @@ class RunChangeList(Answer):
     changes: list[RunChange]
 
 
-class CommitView(Answer):
-    """A commit that the agent made."""
-
-    commit: str
-    parents: list[str]
-    author: str
-    authored_at: str
-    subject: str
-    refs: list[str]
-    """Branches that end here."""
-
-
 class CommitList(Answer):
     """The agent's commits, newest first (at most 1000)."""
 
-    commits: list[CommitView]
+    commits: list[CommitInfo]
 
 
-class GcItemView(Answer):
-    """A conversation, the log of a run, or a directory that belongs to nothing."""
-
-    kind: Literal["conversation", "log", "leftover"]
-    id: str
-    bytes: int
-    reason: str | None
-    """Why it stays."""
-
-
-class GcView(Answer):
-    """What was removed (in a dry run: would be), and what stays though it is old."""
-
-    removed: list[GcItemView]
-    kept: list[GcItemView]
-    bytes: int
-    dry_run: bool
+def change_list(changes: list[FileChange]) -> dict[str, Any]:
+    """ChangeList."""
+    return {
+        "changes": [change for change in changes if not change.ignored],
+        "ignored": [change for change in changes if change.ignored],
+    }

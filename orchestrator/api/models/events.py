@@ -1,4 +1,4 @@
-"""The eight kinds of event as models, made from the records themselves so that they cannot differ.  For OpenAPI."""
+"""The eight kinds of event as models, made from the records themselves so that they cannot differ."""
 
 from dataclasses import MISSING, fields
 from functools import reduce
@@ -7,11 +7,23 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
+from orchestrator.api.models.base import BIGGEST, Query
 from orchestrator.events import AgentEvent, Kind, Source, Status, Tokens
 
 
+class EventsQuery(Query):
+    """Which events, in which form."""
+
+    after: Annotated[int, Field(ge=0, le=BIGGEST)] = 0
+    """Only events with a higher ``seq``; ``Last-Event-ID`` wins over this."""
+    follow: bool = True
+    """false: end after the events that exist now."""
+    format: Literal["sse", "ndjson"] | None = None
+    """Without it the Accept header decides."""
+
+
 class TokensView(BaseModel):
-    """Token counts; those that the CLI does not tell are left out."""
+    """Token counts; those that the CLI does not report are left out."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -4,19 +4,19 @@ from typing import Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.bodies import read_query
-from orchestrator.api.models.requests import NoQuery
-from orchestrator.api.models.responses import BackendList
-from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.views import backend_view
+from orchestrator.api import context
+from orchestrator.api.answers import json_answer
+from orchestrator.api.models.backends import BackendList
+from orchestrator.api.models.base import NoQuery
+from orchestrator.api.requests import read_query
+from orchestrator.api.routing import Reply, Route
 
 
 async def list_backends(request: web.Request) -> web.StreamResponse:
     """GET /v1/backends."""
     read_query(request, NoQuery)
-    found = await request.app[keys.RUNS].backends(user_id=keys.identity_of(request).scope)
-    return json_answer({"backends": [backend_view(info) for info in found]})
+    found = await request.app[context.RUNS].backends(user_id=context.identity_of(request).scope)
+    return json_answer({"backends": found})
 
 
 ROUTES: Final = (

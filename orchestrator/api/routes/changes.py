@@ -4,13 +4,24 @@ from typing import Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.bodies import path_name, read_body, read_query
-from orchestrator.api.models.changes import ApplyView, ChangeList, CommitList, DiscardView, RunChangeList
-from orchestrator.api.models.requests import ApplyBody, ChangesQuery, DiscardBody, NoQuery, PatchQuery, RollbackBody
-from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.views import apply_view, change_list, commit_view
-from orchestrator.contract.changes import ApplyRequest, ChangeSelection, CommitsForm
+from orchestrator.api import context
+from orchestrator.api.answers import json_answer
+from orchestrator.api.models.base import NoQuery
+from orchestrator.api.models.changes import (
+    ApplyBody,
+    ChangeList,
+    ChangesQuery,
+    CommitList,
+    DiscardBody,
+    DiscardView,
+    PatchQuery,
+    RollbackBody,
+    RunChangeList,
+    change_list,
+)
+from orchestrator.api.requests import path_name, read_body, read_query
+from orchestrator.api.routing import Reply, Route
+from orchestrator.contract.changes import ApplyRequest, ApplyResult, ChangeSelection, CommitsForm
 from orchestrator.errors import ConflictError, NotFoundError, StorageError
 
 _BASE: Final = "/v1/subagents/{subagent_id}"
@@ -20,7 +31,7 @@ async def get_changes(request: web.Request) -> web.StreamResponse:
     """GET /v1/subagents/{subagent_id}/changes."""
     query = read_query(request, ChangesQuery)
     subagent_id, scope = _target(request)
-    found = await request.app[keys.RUNS].changes(subagent_id, user_id=scope, selection=_selection(query))
+    found = await request.app[context.RUNS].changes(subagent_id, user_id=scope, selection=_selection(query))
     return json_answer(change_list(found))
 
 
@@ -29,7 +40,7 @@ async def get_patch(request: web.Request) -> web.StreamResponse:
     query = read_query(request, PatchQuery)
     subagent_id, scope = _target(request)
     wanted = _selection(query, ignored=query.ignored)
-    patch = await request.app[keys.RUNS].patch(subagent_id, user_id=scope, selection=wanted)
+    patch = await request.app[context.RUNS].patch(subagent_id, user_id=scope, selection=wanted)
     return web.Response(body=patch, content_type="text/x-diff")
 
 
@@ -37,8 +48,8 @@ async def get_commits(request: web.Request) -> web.StreamResponse:
     """GET /v1/subagents/{subagent_id}/commits."""
     read_query(request, NoQuery)
     subagent_id, scope = _target(request)
-    found = await request.app[keys.RUNS].commits(subagent_id, user_id=scope)
-    return json_answer({"commits": [commit_view(commit) for commit in found]})
+    found = await request.app[context.RUNS].commits(subagent_id, user_id=scope)
+    return json_answer({"commits": found})
 
 
 async def get_bundle(request: web.Request) -> web.StreamResponse:
@@ -54,7 +65,7 @@ async def get_mailbox(request: web.Request) -> web.StreamResponse:
 async def _commits_file(request: web.Request, form: CommitsForm, media_type: str) -> web.StreamResponse:
     read_query(request, NoQuery)
     subagent_id, scope = _target(request)
-    data = await request.app[keys.RUNS].commits_file(subagent_id, user_id=scope, form=form)
+    data = await request.app[context.RUNS].commits_file(subagent_id, user_id=scope, form=form)
     return web.Response(body=data, content_type=media_type)
 
 
@@ -70,8 +81,8 @@ async def apply_changes(request: web.Request) -> web.StreamResponse:
         branch=body.branch,
         message=body.message,
     )
-    actor = keys.identity_of(request).actor
-    return json_answer(apply_view(await request.app[keys.RUNS].apply(subagent_id, wanted, user_id=scope, actor=actor)))
+    actor = context.identity_of(request).actor
+    return json_answer(await request.app[context.RUNS].apply(subagent_id, wanted, user_id=scope, actor=actor))
 
 
 async def discard_changes(request: web.Request) -> web.StreamResponse:
@@ -79,16 +90,16 @@ async def discard_changes(request: web.Request) -> web.StreamResponse:
     read_query(request, NoQuery)
     subagent_id, scope = _target(request)
     body = await read_body(request, DiscardBody)
-    actor = keys.identity_of(request).actor
-    dropped = await request.app[keys.RUNS].discard(subagent_id, tuple(body.paths), user_id=scope, actor=actor)
+    actor = context.identity_of(request).actor
+    dropped = await request.app[context.RUNS].discard(subagent_id, tuple(body.paths), user_id=scope, actor=actor)
     return json_answer({"discarded": dropped})
 
 
 async def get_run_changes(request: web.Request) -> web.StreamResponse:
     """GET /v1/runs/{run_id}/changes."""
     read_query(request, NoQuery)
-    scope = keys.identity_of(request).scope
-    found = await request.app[keys.RUNS].changes_of_run(path_name(request, "run_id"), user_id=scope)
+    scope = context.identity_of(request).scope
+    found = await request.app[context.RUNS].changes_of_run(path_name(request, "run_id"), user_id=scope)
     return json_answer({"changes": [{"path": path, "change": change} for path, change in found.items()]})
 
 
@@ -97,13 +108,13 @@ async def roll_back(request: web.Request) -> web.StreamResponse:
     read_query(request, NoQuery)
     subagent_id, scope = _target(request)
     body = await read_body(request, RollbackBody)
-    actor = keys.identity_of(request).actor
-    await request.app[keys.RUNS].rollback(subagent_id, body.run_id, user_id=scope, actor=actor)
+    actor = context.identity_of(request).actor
+    await request.app[context.RUNS].rollback(subagent_id, body.run_id, user_id=scope, actor=actor)
     return web.Response(status=204)
 
 
 def _target(request: web.Request) -> tuple[str, str | None]:
-    return path_name(request, "subagent_id"), keys.identity_of(request).scope
+    return path_name(request, "subagent_id"), context.identity_of(request).scope
 
 
 def _selection(query: ChangesQuery, *, ignored: bool = False) -> ChangeSelection:
@@ -144,7 +155,7 @@ ROUTES: Final = (
         body=ApplyBody,
         description="All of the chosen paths or, when one of them is in conflict, none: then the answer is 409 and its"
         " `files` say why.",
-        replies=(Reply(description="What was done.", model=ApplyView),),
+        replies=(Reply(description="What was done.", model=ApplyResult),),
     ),
     Route(
         method="POST",

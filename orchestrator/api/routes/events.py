@@ -5,10 +5,9 @@ from typing import Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.bodies import accepts, path_name, read_query
-from orchestrator.api.models.events import Event
-from orchestrator.api.models.requests import EventsQuery
+from orchestrator.api import context
+from orchestrator.api.models.events import Event, EventsQuery
+from orchestrator.api.requests import accepts, path_name, read_query
 from orchestrator.api.routing import Header, Reply, Route
 from orchestrator.api.streams import NDJSON, StreamForm, send_events, sse_form
 from orchestrator.errors import InvalidRequestError, NotFoundError
@@ -22,6 +21,12 @@ _REPLIES: Final = (
         media_type="text/event-stream",
     ),
     Reply(description="", model=Event, media_type="application/x-ndjson"),
+    Reply(
+        status=204,
+        description="Server-sent events were asked for behind the event that ended the run (`Last-Event-ID`): there is"
+        " nothing to come back for.",
+        media_type="",
+    ),
 )
 _RESUME: Final = Header(name="Last-Event-ID", description="The last `seq` seen; the stream goes on behind it.")
 
@@ -50,8 +55,11 @@ async def _stream(request: web.Request, sse: StreamForm) -> web.StreamResponse:
     query = read_query(request, EventsQuery)
     after = resume_point(request, query.after)
     lines = query.format == "ndjson" or (query.format is None and accepts(request, NDJSON.content_type))
-    scope = keys.identity_of(request).scope
-    run = await request.app[keys.RUNS].get(path_name(request, "run_id"), user_id=scope)
+    scope = context.identity_of(request).scope
+    run = await request.app[context.RUNS].get(path_name(request, "run_id"), user_id=scope)
+    reconnects = not lines and query.follow and "Last-Event-ID" in request.headers
+    if reconnects and run.state == "finished" and after >= run.last_seq:
+        return web.Response(status=204)  # to anything else a browser's EventSource would come back for ever
     return await send_events(request, run, NDJSON if lines else sse, after=after, follow=query.follow)
 
 

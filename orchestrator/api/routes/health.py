@@ -4,34 +4,35 @@ from typing import Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.models.responses import Health, Readiness
-from orchestrator.api.routing import Reply, Route, json_answer
+from orchestrator.api import context
+from orchestrator.api.answers import json_answer
+from orchestrator.api.models.health import Health, Readiness
+from orchestrator.api.routing import Reply, Route
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def get_health(request: web.Request) -> web.StreamResponse:
     """GET /healthz."""
-    about = request.app[keys.ABOUT]
+    about = request.app[context.ABOUT]
     return json_answer({"status": "ok", "instance": about.instance, "version": about.version})
 
 
 async def get_readiness(request: web.Request) -> web.StreamResponse:
     """GET /readyz."""
-    state = request.app[keys.RUNS].readiness()
+    state = request.app[context.RUNS].readiness()
     return json_answer(state, status=200 if state.get("ready") else 503)
 
 
 async def get_metrics(request: web.Request) -> web.StreamResponse:
     """GET /metrics."""
-    page = await request.app[keys.METRICS].page()
+    page = await request.app[context.METRICS].page()
     return web.Response(body=page, headers={"Content-Type": METRICS_TYPE})
 
 
 async def get_spec(request: web.Request) -> web.StreamResponse:
     """GET /openapi.json."""
-    return web.Response(body=request.app[keys.SPEC], content_type="application/json")
+    return web.Response(body=request.app[context.SPEC], content_type="application/json")
 
 
 ROUTES: Final = (

@@ -4,20 +4,19 @@ from typing import Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.bodies import read_query
-from orchestrator.api.models.requests import ProbeQuery
-from orchestrator.api.models.responses import ProbeView
-from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.views import probe_view
+from orchestrator.api import context
+from orchestrator.api.answers import json_answer
+from orchestrator.api.models.probe import ProbeQuery, ProbeView, probe_view
+from orchestrator.api.requests import read_query
+from orchestrator.api.routing import Reply, Route
 from orchestrator.errors import SandboxError, UnknownBackendError
 
 
 async def probe_auth(request: web.Request) -> web.StreamResponse:
     """GET /ui/plugins/external_agent/auth/probe."""
     query = read_query(request, ProbeQuery)
-    user_id = keys.identity_of(request).user_id
-    return json_answer(probe_view(await request.app[keys.RUNS].probe(query.backend, user_id=user_id)))
+    user_id = context.identity_of(request).user_id
+    return json_answer(probe_view(await request.app[context.RUNS].probe(query.backend, user_id=user_id)))
 
 
 ROUTES: Final = (

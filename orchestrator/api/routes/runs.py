@@ -5,17 +5,28 @@ from typing import Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.bodies import accepts, idempotency_key, path_name, read_body, read_query, trace_context
-from orchestrator.api.models.requests import EgressBody, NoQuery, RunBody, RunListQuery, WaitQuery
-from orchestrator.api.models.responses import RunPage, RunView, WaitedRun
+from orchestrator.api import context
+from orchestrator.api.answers import json_answer
+from orchestrator.api.models.base import NoQuery
+from orchestrator.api.models.runs import (
+    EgressBody,
+    RunBody,
+    RunListQuery,
+    RunPage,
+    RunView,
+    WaitedRun,
+    WaitQuery,
+    run_in_list,
+    run_request,
+    run_url,
+    run_view,
+    waited_view,
+)
+from orchestrator.api.requests import accepts, idempotency_key, path_name, read_body, read_query, trace_context
 from orchestrator.api.routes.events import resume_point
-from orchestrator.api.routing import Header, Reply, Route, json_answer
+from orchestrator.api.routing import Header, Reply, Route
 from orchestrator.api.streams import send_events, sse_form
-from orchestrator.api.submission import run_request
-from orchestrator.api.views import run_in_list, run_url, run_view, waited_view
-from orchestrator.api.waiting import wait_for_end
-from orchestrator.contract.runs import RunFilter
+from orchestrator.contract.runs import RunFilter, RunRecord
 from orchestrator.errors import (
     ConflictError,
     NotFoundError,
@@ -33,6 +44,8 @@ IDEMPOTENCY: Final = Header(
 TRACEPARENT: Final = Header(
     name="traceparent", description="W3C trace context: the run's trace becomes part of it, where traces are sent."
 )
+STEP_SECONDS = 5.0
+"""How soon ``wait_for_end`` notices that the client has gone."""
 SUBMIT_ERRORS: Final = (
     UnknownBackendError,
     NotFoundError,
@@ -45,12 +58,13 @@ SUBMIT_ERRORS: Final = (
 
 async def create_run(request: web.Request) -> web.StreamResponse:
     """POST /v1/runs."""
-    app, who = request.app, keys.identity_of(request)
+    app, who = request.app, context.identity_of(request)
     options = read_query(request, WaitQuery)
     body = await read_body(request, RunBody)
-    wanted = run_request(body, who, app[keys.CONFIG].server, idempotency_key(request), trace_context(request))
+    check_query(request, body.query)
+    wanted = run_request(body, who, key=idempotency_key(request), trace=trace_context(request))
     after = resume_point(request, 0)
-    record = await app[keys.RUNS].submit(wanted)
+    record = await app[context.RUNS].submit(wanted)
     location = {"Location": run_url(record.run_id)}
     if accepts(request, "text/event-stream"):
         return await send_events(request, record, sse_form(), after=after, headers=location)
@@ -61,18 +75,47 @@ async def create_run(request: web.Request) -> web.StreamResponse:
     return json_answer(run_view(record), status=202, headers=location)
 
 
+def check_query(request: web.Request, query: str) -> None:
+    """Raise PayloadTooLargeError for a prompt that is longer than the configuration allows."""
+    longest = request.app[context.CONFIG].server.max_query_chars
+    if len(query) > longest:
+        raise PayloadTooLargeError(
+            f"query: {len(query)} characters, at most {longest} are taken: put the rest into a file of the repo"
+        )
+
+
+async def wait_for_end(request: web.Request, run_id: str, *, timeout: float) -> RunRecord:
+    """The run once it has finished; as it is after ``timeout`` seconds, at shutdown, or when the client has gone."""
+    runs, scope = request.app[context.RUNS], context.identity_of(request).scope
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    while True:
+        step = min(max(deadline - loop.time(), 0.0), STEP_SECONDS)
+        waiter = request.app[context.TASKS].spawn(runs.wait(run_id, user_id=scope, timeout=step), name=f"wait {run_id}")
+        try:
+            await asyncio.wait({waiter})
+        finally:
+            waiter.cancel()
+        if waiter.cancelled():
+            return await runs.get(run_id, user_id=scope)
+        record = waiter.result()
+        if record.state == "finished" or request.transport is None or loop.time() >= deadline:
+            return record
+
+
 async def list_runs(request: web.Request) -> web.StreamResponse:
     """GET /v1/runs."""
     query = read_query(request, RunListQuery)
     wanted = RunFilter(
-        user_id=keys.identity_of(request).scope,
+        user_id=context.identity_of(request).scope,
         backend=query.backend,
         state=query.state,
         subagent_id=query.subagent_id,
         limit=query.limit + 1,
         before=query.before,
+        prefix=query.prefix,
     )
-    found = await request.app[keys.RUNS].list_runs(wanted)
+    found = await request.app[context.RUNS].list_runs(wanted)
     page = found[: query.limit]
     more = page[-1].run_id if len(found) > query.limit else None
     return json_answer({"runs": [run_in_list(record) for record in page], "next_before": more})
@@ -80,25 +123,28 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
 
 async def get_run(request: web.Request) -> web.StreamResponse:
     """GET /v1/runs/{run_id}."""
-    read_query(request, NoQuery)
-    scope = keys.identity_of(request).scope
-    return json_answer(run_view(await request.app[keys.RUNS].get(path_name(request, "run_id"), user_id=scope)))
+    options = read_query(request, WaitQuery)
+    scope = context.identity_of(request).scope
+    record = await request.app[context.RUNS].get(path_name(request, "run_id"), user_id=scope)
+    if options.wait:
+        record = await wait_for_end(request, record.run_id, timeout=options.timeout)
+    return json_answer(run_view(record))
 
 
 async def cancel_run(request: web.Request) -> web.StreamResponse:
     """POST /v1/runs/{run_id}/cancel."""
     read_query(request, NoQuery)
-    who = keys.identity_of(request)
+    who = context.identity_of(request)
     run_id = path_name(request, "run_id")
-    return json_answer(run_view(await request.app[keys.RUNS].cancel(run_id, user_id=who.scope, actor=who.actor)))
+    return json_answer(run_view(await request.app[context.RUNS].cancel(run_id, user_id=who.scope, actor=who.actor)))
 
 
 async def allow_egress(request: web.Request) -> web.StreamResponse:
     """POST /v1/runs/{run_id}/egress."""
     read_query(request, NoQuery)
-    who = keys.identity_of(request)
+    who = context.identity_of(request)
     body = await read_body(request, EgressBody)
-    record = await request.app[keys.RUNS].allow_egress(
+    record = await request.app[context.RUNS].allow_egress(
         path_name(request, "run_id"),
         host=body.host,
         port=body.port,
@@ -112,8 +158,8 @@ async def allow_egress(request: web.Request) -> web.StreamResponse:
 async def get_log(request: web.Request) -> web.StreamResponse:
     """GET /v1/runs/{run_id}/log."""
     read_query(request, NoQuery)
-    scope = keys.identity_of(request).scope
-    path = await request.app[keys.RUNS].log_path(path_name(request, "run_id"), user_id=scope)
+    scope = context.identity_of(request).scope
+    path = await request.app[context.RUNS].log_path(path_name(request, "run_id"), user_id=scope)
     if not await asyncio.to_thread(path.is_file):
         raise NotFoundError("the run has no log (yet)")
     return web.FileResponse(path, headers={"Content-Type": "text/plain; charset=utf-8"})
@@ -153,6 +199,8 @@ ROUTES: Final = (
         handler=get_run,
         tag="runs",
         summary="One run",
+        description="At once; with `?wait=1` when it has finished, or as it is when `timeout` is over.",
+        query=WaitQuery,
         errors=(NotFoundError,),
         replies=(Reply(description="The run.", model=RunView),),
     ),

@@ -4,34 +4,37 @@ from typing import Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.bodies import path_name, read_body, read_query
-from orchestrator.api.models.changes import GcView
-from orchestrator.api.models.requests import GcBody, NoQuery
-from orchestrator.api.models.responses import SessionMapView, SubagentList, SubagentView
-from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.views import gc_view, session_map, subagent_view
-from orchestrator.contract.gc import GcRequest
+from orchestrator.api import context
+from orchestrator.api.answers import json_answer
+from orchestrator.api.models.base import NoQuery
+from orchestrator.api.models.subagents import GcBody, SessionMapView, SubagentList, SubagentListQuery, session_map
+from orchestrator.api.requests import path_name, read_body, read_query
+from orchestrator.api.routing import Reply, Route
+from orchestrator.contract.gc import GcRequest, GcResult
+from orchestrator.contract.runs import SubagentRecord
 from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, StorageError
 
 
 async def list_subagents(request: web.Request) -> web.StreamResponse:
     """GET /v1/subagents."""
-    read_query(request, NoQuery)
-    found = await request.app[keys.RUNS].list_subagents(user_id=keys.identity_of(request).scope)
-    return json_answer({"subagents": [subagent_view(record) for record in found]})
+    query = read_query(request, SubagentListQuery)
+    scope = context.identity_of(request).scope
+    found = await request.app[context.RUNS].list_subagents(user_id=scope, prefix=query.prefix)
+    return json_answer({"subagents": found})
 
 
 async def get_subagent(request: web.Request) -> web.StreamResponse:
     """GET /v1/subagents/{subagent_id}."""
     subagent_id, scope = _target(request)
-    return json_answer(subagent_view(await request.app[keys.RUNS].get_subagent(subagent_id, user_id=scope)))
+    return json_answer(await request.app[context.RUNS].get_subagent(subagent_id, user_id=scope))
 
 
 async def delete_subagent(request: web.Request) -> web.StreamResponse:
     """DELETE /v1/subagents/{subagent_id}."""
     subagent_id, scope = _target(request)
-    await request.app[keys.RUNS].delete_subagent(subagent_id, user_id=scope, actor=keys.identity_of(request).actor)
+    await request.app[context.RUNS].delete_subagent(
+        subagent_id, user_id=scope, actor=context.identity_of(request).actor
+    )
     return web.Response(status=204)
 
 
@@ -40,21 +43,21 @@ async def collect(request: web.Request) -> web.StreamResponse:
     read_query(request, NoQuery)
     body = await read_body(request, GcBody)
     wanted = GcRequest(older_than_days=body.older_than_days, unapplied=body.unapplied, dry_run=body.dry_run)
-    who = keys.identity_of(request)
-    return json_answer(gc_view(await request.app[keys.RUNS].gc(wanted, user_id=who.scope, actor=who.actor)))
+    who = context.identity_of(request)
+    return json_answer(await request.app[context.RUNS].gc(wanted, user_id=who.scope, actor=who.actor))
 
 
 async def get_session_map(request: web.Request) -> web.StreamResponse:
     """GET /v1/session-map."""
     read_query(request, NoQuery)
     return json_answer(
-        session_map(await request.app[keys.RUNS].list_subagents(user_id=keys.identity_of(request).scope))
+        session_map(await request.app[context.RUNS].list_subagents(user_id=context.identity_of(request).scope))
     )
 
 
 def _target(request: web.Request) -> tuple[str, str | None]:
     read_query(request, NoQuery)
-    return path_name(request, "subagent_id"), keys.identity_of(request).scope
+    return path_name(request, "subagent_id"), context.identity_of(request).scope
 
 
 ROUTES: Final = (
@@ -64,6 +67,7 @@ ROUTES: Final = (
         handler=list_subagents,
         tag="subagents",
         summary="List conversations",
+        query=SubagentListQuery,
         replies=(Reply(description="All of them.", model=SubagentList),),
     ),
     Route(
@@ -73,7 +77,7 @@ ROUTES: Final = (
         tag="subagents",
         summary="One conversation",
         errors=(NotFoundError,),
-        replies=(Reply(description="The conversation.", model=SubagentView),),
+        replies=(Reply(description="The conversation.", model=SubagentRecord),),
     ),
     Route(
         method="DELETE",
@@ -94,7 +98,7 @@ ROUTES: Final = (
         errors=(ForbiddenError, StorageError),
         description="Conversations and raw logs older than the retention. Never what is in use, nor changes that"
         " nobody took or dropped unless `unapplied` says so. For an admin or the local owner.",
-        replies=(Reply(description="What was removed.", model=GcView),),
+        replies=(Reply(description="What was removed.", model=GcResult),),
     ),
     Route(
         method="GET",

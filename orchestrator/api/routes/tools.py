@@ -4,16 +4,16 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from orchestrator.api import keys
-from orchestrator.api.bodies import idempotency_key, path_name, read_body, read_query, trace_context
-from orchestrator.api.models.requests import MAX_WAIT_SECONDS, NoQuery, ToolArgs
-from orchestrator.api.models.responses import ToolList, ToolResultView
-from orchestrator.api.routes.runs import IDEMPOTENCY, SUBMIT_ERRORS, TRACEPARENT
-from orchestrator.api.routing import Header, Reply, Route, json_answer
-from orchestrator.api.submission import tool_request
-from orchestrator.api.views import tool_view
-from orchestrator.api.waiting import wait_for_end
-from orchestrator.errors import UnknownBackendError
+from orchestrator.api import context
+from orchestrator.api.answers import json_answer
+from orchestrator.api.identity import is_plain_name
+from orchestrator.api.models.base import MAX_WAIT_SECONDS, NoQuery
+from orchestrator.api.models.tools import ToolArgs, ToolList, ToolResultView, tool_view
+from orchestrator.api.requests import idempotency_key, path_name, read_body, read_query, trace_context
+from orchestrator.api.routes.runs import IDEMPOTENCY, SUBMIT_ERRORS, TRACEPARENT, check_query, wait_for_end
+from orchestrator.api.routing import Header, Reply, Route
+from orchestrator.contract.runs import RunRequest
+from orchestrator.errors import InvalidRequestError, UnknownBackendError
 
 INPUT_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -39,7 +39,7 @@ _REPO: Final = Header(
 async def list_tools(request: web.Request) -> web.StreamResponse:
     """GET /v1/tools."""
     read_query(request, NoQuery)
-    found = await request.app[keys.RUNS].backends(user_id=keys.identity_of(request).scope)
+    found = await request.app[context.RUNS].backends(user_id=context.identity_of(request).scope)
     tools = [
         {
             "name": info.tool_name,
@@ -55,26 +55,37 @@ async def list_tools(request: web.Request) -> web.StreamResponse:
 
 async def call_tool(request: web.Request) -> web.StreamResponse:
     """POST /v1/tools/{tool_name}."""
-    app, who = request.app, keys.identity_of(request)
+    who = context.identity_of(request)
     read_query(request, NoQuery)
     backend = await _backend(request)
     args = await read_body(request, ToolArgs)
-    wanted = tool_request(
-        args,
-        backend,
-        who,
-        app[keys.CONFIG].server,
-        repo=request.headers.get("X-Podmentor-Repo"),
-        key=idempotency_key(request),
-        trace=trace_context(request),
+    check_query(request, args.query)
+    wanted = RunRequest(
+        backend=backend,
+        query=args.query,
+        user_id=who.user_id,
+        subagent_id=args.subagent_id,
+        repo=_repo_name(request),
+        idempotency_key=idempotency_key(request),
+        privileged=who.role == "admin",
+        actor=who.actor,
+        traceparent=trace_context(request),
     )
-    record = await app[keys.RUNS].submit(wanted)
+    record = await request.app[context.RUNS].submit(wanted)
     return json_answer(tool_view(await wait_for_end(request, record.run_id, timeout=MAX_WAIT_SECONDS)))
+
+
+def _repo_name(request: web.Request) -> str | None:
+    """The repo that the program chose: a name only, whoever asks."""
+    repo = request.headers.get("X-Podmentor-Repo")
+    if repo is not None and not is_plain_name(repo):
+        raise InvalidRequestError("X-Podmentor-Repo must be the name of a configured repo")
+    return repo
 
 
 async def _backend(request: web.Request) -> str:
     name = path_name(request, "tool_name")
-    found = await request.app[keys.RUNS].backends(user_id=keys.identity_of(request).scope)
+    found = await request.app[context.RUNS].backends(user_id=context.identity_of(request).scope)
     for info in found:
         if info.tool_name == name:
             return info.name

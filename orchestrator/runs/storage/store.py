@@ -140,6 +140,9 @@ class Store:
         if wanted.before is not None:
             conditions.append("number < (SELECT number FROM runs WHERE run_id = ?)")
             values.append(wanted.before)
+        if wanted.prefix is not None:
+            conditions.append("substr(run_id, 1, length(?)) = ?")  # not LIKE: "_" in an id is no wildcard
+            values += [wanted.prefix, wanted.prefix]
         query = f"{LISTED} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
         return await self._database.call(
             lambda connection: [stored_run(row).record for row in connection.execute(query, (*values, wanted.limit))]
@@ -205,14 +208,16 @@ class Store:
             )
         )
 
-    async def subagents(self, *, user_id: str | None, subagent_id: str | None = None) -> list[SubagentRecord]:
-        """Conversations, newest first."""
+    async def subagents(
+        self, *, user_id: str | None, subagent_id: str | None = None, prefix: str | None = None
+    ) -> list[SubagentRecord]:
+        """Subagents, last used first; ``prefix``: only those whose id begins with it."""
 
         def work(connection: sqlite3.Connection) -> list[SubagentRecord]:
             rows = connection.execute(
                 "SELECT * FROM subagents WHERE (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR subagent_id = ?2)"
-                " ORDER BY last_used_at DESC",
-                (user_id, subagent_id),
+                " AND (?3 IS NULL OR substr(subagent_id, 1, length(?3)) = ?3) ORDER BY last_used_at DESC",
+                (user_id, subagent_id, prefix),
             ).fetchall()
             return [subagent_of(connection, row) for row in rows]
 

@@ -11,8 +11,9 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from orchestrator.api.app import create_app
+from orchestrator.api.local_token import ensure_local_token
 from orchestrator.api.server import start_servers
-from orchestrator.api.tokens import TokenStore, ensure_local_token
+from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config, Paths
 from orchestrator.credentials import ByoKey, CredentialChain, OwnKeys, TechnicalUser
 from orchestrator.telemetry import PrometheusMetrics

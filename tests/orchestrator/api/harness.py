@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from openapi_schema_validator import OAS31Validator
 
-from orchestrator.api.openapi import build_spec
+from orchestrator.api.openapi import build_spec, with_version
 from orchestrator.api.routes import ROUTES
 from orchestrator.api.server import RunningServers
 from orchestrator.api.tokens import TokenStore
@@ -19,7 +19,7 @@ from tests.fakes.account_service import FakeAccounts
 from tests.fakes.audit import FakeAudit
 from tests.fakes.run_service import FakeRunService
 
-SPEC: dict[str, Any] = json.loads(json.dumps(build_spec(ROUTES, version="1.2.3")))
+SPEC: dict[str, Any] = json.loads(json.dumps(with_version(build_spec(ROUTES), "1.2.3")))
 
 
 @dataclass(frozen=True, kw_only=True)

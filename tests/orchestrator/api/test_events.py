@@ -57,11 +57,35 @@ async def test_the_stream_says_what_it_is_and_is_not_kept(told: Api) -> None:
         assert response.headers["Cache-Control"] == "no-store"
         assert response.headers["X-Accel-Buffering"] == "no"
         assert response.headers["X-Request-Id"]
-        assert (await response.read()).startswith(b"retry: 1000\n\n")
+        assert (await response.read()).startswith(b"retry: 1000\nid: 1\nevent: ")
 
 
-@pytest.mark.parametrize("seq", range(COUNT + 1))
-@pytest.mark.parametrize("how", ["header", "parameter"])
+async def test_there_is_no_block_without_data(told: Api) -> None:
+    """Some clients make an empty event of one."""
+    body = (await told.get(PATH)).body
+    assert all(b"\ndata: " in block for block in body.removesuffix(b"\n\n").split(b"\n\n"))
+
+
+async def test_a_browser_that_comes_back_behind_the_end_is_sent_away(told: Api) -> None:
+    """EventSource reconnects to whatever has ended, but for a 204."""
+    behind = {"Last-Event-ID": str(COUNT)}
+    answer = await told.get(PATH, headers=behind)
+    assert (answer.status, answer.body) == (204, b"")
+    assert (await told.get(PATH, headers={"Last-Event-ID": str(COUNT + 5)})).status == 204
+    assert (await told.get("/ui/plugins/external_agent/runs/run-1/events", headers=behind)).status == 204
+    for others in (f"{PATH}?format=ndjson", f"{PATH}?follow=0"):
+        assert (await told.get(others, headers=behind)).status == 200
+    told.runs.add_run()
+    told.runs.emit("run-2", MessageDelta(text="so far", message_id="m"))
+    going_on = asyncio.create_task(told.events("/v1/runs/run-2/events", headers={"Last-Event-ID": "1"}))
+    await told.runs.until(lambda: told.runs.readers == 1)
+    told.runs.emit("run-2", done())
+    assert [frame.id for frame in await going_on] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("how", "seq"), [("header", seq) for seq in range(COUNT)] + [("parameter", seq) for seq in range(COUNT + 1)]
+)
 async def test_a_client_resumes_behind_any_event(told: Api, seq: int, how: str) -> None:
     if how == "header":
         seen = await told.events(PATH, headers={"Last-Event-ID": str(seq)})

@@ -2,22 +2,22 @@
 
 import json
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
-from orchestrator.api.models import changes as change_responses
-from orchestrator.api.models import responses
 from orchestrator.api.models.events import EVENT_MODELS, EventEnvelope
-from orchestrator.api.models.requests import LimitsBody, RunBody, RunListQuery
+from orchestrator.api.models.runs import LimitsBody, RunBody, RunListQuery
 from orchestrator.api.routes import ROUTES
 from orchestrator.contract.adapter import BackendInfo, Capabilities
 from orchestrator.contract.changes import FileChange
 from orchestrator.contract.runs import LimitsRequest, RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.events import KINDS, AgentEvent, EventRecord
+from tests.orchestrator.api.answers import promised
 from tests.orchestrator.api.harness import SPEC, Api
 
 
@@ -62,14 +62,38 @@ def test_every_private_operation_documents_401_and_403() -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "record", "more"),
+    [
+        ("RunView", RunRecord, {"links"}),
+        ("ResourceLimits", ResourceLimits, set()),
+        ("SubagentRecord", SubagentRecord, set()),
+        ("FileChange", FileChange, set()),
+        ("BackendInfo", BackendInfo, set()),
+        ("Capabilities", Capabilities, set()),
+    ],
+)
+def test_records_are_answered_whole_and_closed(schema: str, record: type[Any], more: set[str]) -> None:
+    documented = SPEC["components"]["schemas"][schema]
+    assert set(documented["properties"]) == set(documented["required"]) == names(record) | more
+    assert documented["additionalProperties"] is False
+
+
+def test_the_docstrings_of_a_records_members_describe_the_answers_members() -> None:
+    for schema in ("RunView", "FileChange"):
+        members = SPEC["components"]["schemas"][schema]["properties"]
+        assert any("description" in member for member in members.values())
+    egress = SPEC["components"]["schemas"]["RunView"]["properties"]["egress"]
+    assert egress["description"].startswith("Host patterns that the run may reach")
+
+
+def test_the_shape_of_every_answer_is_the_recorded_one() -> None:
+    """A record that changes changes what clients get: the file beside this test changes in the same commit."""
+    assert promised(SPEC) == json.loads(Path(__file__).with_name("answers.json").read_text())
+
+
+@pytest.mark.parametrize(
     ("model", "record", "more"),
     [
-        (responses.RunView, RunRecord, {"links"}),
-        (responses.LimitsView, ResourceLimits, set()),
-        (responses.SubagentView, SubagentRecord, set()),
-        (change_responses.ChangeView, FileChange, set()),
-        (responses.BackendView, BackendInfo, set()),
-        (responses.CapabilitiesView, Capabilities, set()),
         (EventEnvelope, EventRecord, {"-data"}),
         (LimitsBody, LimitsRequest, set()),
         (RunBody, RunRequest, {"-user_id", "-repo_path", "-idempotency_key", "-privileged", "-actor", "-traceparent"}),
@@ -77,10 +101,8 @@ def test_every_private_operation_documents_401_and_403() -> None:
     ],
 )
 def test_models_and_records_have_the_same_members(model: type[Any], record: type[Any], more: set[str]) -> None:
-    """``more``: what the model has beyond the record, or (``-``) leaves out."""
-    left_out = {name[1:] for name in more if name.startswith("-")}
-    added = {name for name in more if not name.startswith("-")}
-    assert names(model) == names(record) - left_out | added
+    """``more``: what the model leaves out of the record (``-``)."""
+    assert names(model) == names(record) - {name[1:] for name in more}
 
 
 def test_there_is_one_model_per_kind_of_event() -> None:

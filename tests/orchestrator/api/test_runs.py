@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from orchestrator.api import waiting
+from orchestrator.api.routes import runs as run_routes
 from orchestrator.contract.runs import LimitsRequest, RunRecord
 from orchestrator.errors import QueueFullError, ShuttingDownError
 from orchestrator.events import Error, MessageDelta
@@ -117,6 +117,20 @@ async def test_wait_with_a_timeout_answers_202_while_the_run_goes_on(api: Api) -
     answer = await api.post("/v1/runs?wait=1&timeout=0.05", RUN)
     assert answer.status == 202
     assert answer.json["state"] == "queued"
+
+
+async def test_a_run_can_be_waited_for_later(api: Api) -> None:
+    api.runs.add_run()
+    early = await api.get("/v1/runs/run-1?wait=1&timeout=0.05")
+    assert (early.status, early.json["state"]) == (200, "queued")
+    call = asyncio.create_task(api.get("/v1/runs/run-1?wait=1"))
+    await api.runs.until(lambda: api.runs.waiters == 1)
+    api.runs.emit("run-1", done("at last"))
+    answer = await call
+    assert (answer.status, answer.json["state"], answer.json["final_text"]) == (200, "finished", "at last")
+    assert (await api.get("/v1/runs/run-1?wait=1&timeout=3601")).status == 400
+    assert (await api.get("/v1/runs/none?wait=1")).status == 404
+    assert (await api.get("/v1/runs/run-1?wait=1", who="bob")).status == 404
 
 
 async def test_a_client_that_goes_away_does_not_end_the_run(api: Api) -> None:
@@ -340,6 +354,25 @@ async def test_runs_are_listed_newest_first_in_pages(api: Api) -> None:
     assert (await api.get("/v1/runs?limit=5")).json["next_before"] is None
 
 
+async def test_runs_are_found_by_the_beginning_of_their_id(api: Api) -> None:
+    for _ in range(12):
+        api.runs.add_run()
+    api.runs.add_run(user_id="bob")
+    first = (await api.get("/v1/runs?prefix=run-1&limit=3")).json
+    assert [run["run_id"] for run in first["runs"]] == ["run-12", "run-11", "run-10"]
+    last = (await api.get(f"/v1/runs?prefix=run-1&before={first['next_before']}")).json
+    assert ([run["run_id"] for run in last["runs"]], last["next_before"]) == (["run-1"], None)
+    assert (await api.get("/v1/runs?prefix=none")).json["runs"] == []
+    assert [run["run_id"] for run in (await api.get("/v1/runs?prefix=run-13", who="root")).json["runs"]] == ["run-13"]
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/subagents"])
+@pytest.mark.parametrize("prefix", ["", "%25", "../x", "a" * 65, "a%00"])
+async def test_the_beginning_of_an_id_is_a_plain_name(api: Api, path: str, prefix: str) -> None:
+    answer = await api.get(f"{path}?prefix={prefix}")
+    assert (answer.status, [error["field"] for error in answer.json["errors"]]) == (400, ["prefix"])
+
+
 async def test_runs_are_filtered(api: Api) -> None:
     api.runs.add_run(backend="codex")
     api.runs.add_run(state="running")
@@ -428,7 +461,7 @@ async def test_a_wait_is_ended_by_shutdown_with_the_run_as_it_is(api: Api) -> No
 
 
 async def test_a_wait_ends_when_its_client_has_gone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "STEP_SECONDS", 0.02)
+    monkeypatch.setattr(run_routes, "STEP_SECONDS", 0.02)
     ended = watch("orchestrator.api.access")
     async with aiohttp.ClientSession() as session:
         asking = asyncio.create_task(session.post(f"{api.url}/v1/runs?wait=1", json=RUN, headers=api.headers("alice")))

@@ -19,6 +19,15 @@ async def test_conversations_are_listed_and_shown(api: Api) -> None:
     assert len((await api.get("/v1/subagents", who="root")).json["subagents"]) == 2
 
 
+async def test_conversations_are_found_by_the_beginning_of_their_id(api: Api) -> None:
+    for subagent_id in ("abc", "abd", "b_c", "bxc"):
+        api.runs.add_run(subagent_id=subagent_id)
+    api.runs.add_run(subagent_id="abe", user_id="bob")
+    for prefix, found in (("ab", ["abc", "abd"]), ("b_", ["b_c"]), ("abd", ["abd"]), ("c", [])):
+        listed = (await api.get(f"/v1/subagents?prefix={prefix}")).json["subagents"]
+        assert [item["subagent_id"] for item in listed] == found
+
+
 async def test_the_session_map_has_the_documented_shape(api: Api) -> None:
     """C10"""
     api.runs.add_run()

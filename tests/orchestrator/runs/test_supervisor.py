@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.contract.adapter import Resumed, StreamParser
-from orchestrator.contract.runs import LimitsRequest
+from orchestrator.contract.runs import LimitsRequest, RunFilter
 from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError, StorageError
 from orchestrator.events import AgentEvent
 from orchestrator.runs.limits import monitor
@@ -74,6 +74,23 @@ async def test_the_next_run_of_a_subagent_resumes_its_session(world: World) -> N
         [subagent] = await service.runs.list_subagents(user_id=USER)
         assert subagent.backend_session_id == "native-1"
         assert subagent.run_ids == (first.run_id, second.run_id)
+
+
+async def test_runs_and_subagents_are_found_by_the_beginning_of_their_id(world: World) -> None:
+    async with world.service() as service:
+        runs = [await service.submit() for _ in range(3)]
+        for run in runs:
+            for length in (8, 32):
+                found = await service.runs.list_runs(RunFilter(user_id=USER, prefix=run.run_id[:length]))
+                assert [one.run_id for one in found] == [run.run_id]
+                [subagent] = await service.runs.list_subagents(user_id=USER, prefix=run.subagent_id[:length])
+                assert subagent.subagent_id == run.subagent_id
+        for nothing in ("_", "%", runs[0].run_id + "0", runs[0].run_id[1:]):
+            assert await service.runs.list_runs(RunFilter(user_id=USER, prefix=nothing)) == []
+            assert await service.runs.list_subagents(user_id=USER, prefix=nothing) == []
+        assert await service.runs.list_runs(RunFilter(user_id="bob", prefix=runs[0].run_id[:8])) == []
+        for run in runs:
+            await service.runs.cancel(run.run_id, user_id=USER)
 
 
 async def test_a_parser_is_told_which_conversation_goes_on_and_what_it_has_used(

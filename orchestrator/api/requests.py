@@ -1,4 +1,4 @@
-"""Requests into models, and what is wrong with them into words."""
+"""What a request says: its body and query as models, names out of its path, its headers; and in words what is wrong."""
 
 import asyncio
 import difflib
@@ -23,7 +23,7 @@ _WORDS: Final = {
     "missing": "is missing",
     "string_pattern_mismatch": "must be a plain name: letters, digits, '.', '_' and '-', at most 64",
 }
-_KEY = re.compile(r"[!-~](?:[ -~]{0,198}[!-~])?")
+KEY_FORM = re.compile(r"[!-~](?:[ -~]{0,198}[!-~])?")
 
 
 async def read_body(request: web.Request, model: type[M]) -> M:
@@ -75,7 +75,7 @@ def path_name(request: web.Request, part: str) -> str:
 def idempotency_key(request: web.Request) -> str | None:
     """The Idempotency-Key header.  Raises InvalidRequestError."""
     key = request.headers.get("Idempotency-Key")
-    if key is not None and not _KEY.fullmatch(key):
+    if key is not None and not KEY_FORM.fullmatch(key):
         raise InvalidRequestError("Idempotency-Key must be 1 to 200 printable ASCII characters")
     return key
 

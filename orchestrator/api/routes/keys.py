@@ -9,12 +9,13 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from orchestrator.api import keys
-from orchestrator.api.bodies import path_name, read_body, read_query
-from orchestrator.api.models.credentials import ExplainView, KeyList, KeyView
-from orchestrator.api.models.requests import ExplainQuery, KeyBody, NoQuery, UserQuery
-from orchestrator.api.routing import Reply, Route, json_answer
-from orchestrator.api.views import key_view
+from orchestrator.api import context
+from orchestrator.api.answers import json_answer
+from orchestrator.api.models.base import NoQuery, UserQuery
+from orchestrator.api.models.keys import ExplainQuery, ExplainView, KeyBody, KeyList
+from orchestrator.api.requests import path_name, read_body, read_query
+from orchestrator.api.routing import Reply, Route
+from orchestrator.contract.credentials import KeyInfo
 from orchestrator.errors import (
     ForbiddenError,
     NotFoundError,
@@ -30,16 +31,14 @@ _UI_KEYS: Final = "/ui/plugins/external_agent/byo-keys"
 async def list_keys(request: web.Request) -> web.StreamResponse:
     """GET /v1/keys."""
     user_id = _whose(request, read_query(request, UserQuery))
-    found = await request.app[keys.OWN_KEYS].list_keys(user_id=user_id)
-    return json_answer({"keys": [key_view(info) for info in found]})
+    found = await request.app[context.OWN_KEYS].list_keys(user_id=user_id)
+    return json_answer({"keys": found})
 
 
 async def get_key(request: web.Request) -> web.StreamResponse:
     """GET /v1/keys/{backend}."""
     user_id = _whose(request, read_query(request, UserQuery))
-    return json_answer(
-        key_view(await request.app[keys.OWN_KEYS].get(user_id=user_id, backend=path_name(request, "backend")))
-    )
+    return json_answer(await request.app[context.OWN_KEYS].get(user_id=user_id, backend=path_name(request, "backend")))
 
 
 async def put_key(request: web.Request) -> web.StreamResponse:
@@ -47,18 +46,18 @@ async def put_key(request: web.Request) -> web.StreamResponse:
     read_query(request, NoQuery)
     backend = path_name(request, "backend")
     body = await read_body(request, KeyBody)
-    who = keys.identity_of(request)
-    info = await request.app[keys.OWN_KEYS].put(
+    who = context.identity_of(request)
+    info = await request.app[context.OWN_KEYS].put(
         user_id=who.user_id, backend=backend, api_key=body.api_key.get_secret_value(), actor=who.actor
     )
-    return json_answer(key_view(info))
+    return json_answer(info)
 
 
 async def delete_key(request: web.Request) -> web.StreamResponse:
     """DELETE /v1/keys/{backend}."""
     user_id = _whose(request, read_query(request, UserQuery))
-    await request.app[keys.OWN_KEYS].delete(
-        user_id=user_id, backend=path_name(request, "backend"), actor=keys.identity_of(request).actor
+    await request.app[context.OWN_KEYS].delete(
+        user_id=user_id, backend=path_name(request, "backend"), actor=context.identity_of(request).actor
     )
     return web.Response(status=204)
 
@@ -67,12 +66,12 @@ async def explain_auth(request: web.Request) -> web.StreamResponse:
     """GET /v1/auth/explain."""
     query = read_query(request, ExplainQuery)
     user_id = _whose(request, query)
-    links = await request.app[keys.CREDENTIALS].explain(user_id=user_id, backend=query.backend)
+    links = await request.app[context.CREDENTIALS].explain(user_id=user_id, backend=query.backend)
     return json_answer({"user_id": user_id, "backend": query.backend, "links": links})
 
 
 def _whose(request: web.Request, query: UserQuery) -> str:
-    who = keys.identity_of(request)
+    who = context.identity_of(request)
     if query.user is None or query.user == who.user_id:
         return who.user_id
     if who.role != "admin":
@@ -109,7 +108,7 @@ def _key_routes(base: str, *, suffix: str) -> tuple[Route, ...]:
             summary="One of them",
             query=UserQuery,
             errors=(*unreadable, NotFoundError),
-            replies=(Reply(description="What is known of it, never its value.", model=KeyView),),
+            replies=(Reply(description="What is known of it, never its value.", model=KeyInfo),),
         ),
         Route(
             method="PUT",
@@ -120,7 +119,7 @@ def _key_routes(base: str, *, suffix: str) -> tuple[Route, ...]:
             description="It takes the place of the one before and is used for this user's runs from now on.",
             body=KeyBody,
             errors=(*unreadable, UnknownBackendError),
-            replies=(Reply(description="What is known of it.", model=KeyView),),
+            replies=(Reply(description="What is known of it.", model=KeyInfo),),
         ),
         Route(
             method="DELETE",

@@ -1,5 +1,7 @@
-"""What the application holds, and what a request carries, under typed names."""
+"""What the application holds, and what a request carries, under typed names (aiohttp's typed keys)."""
 
+import re
+import secrets
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,6 +38,7 @@ STALL_SECONDS: Final[web.AppKey[float]] = web.AppKey("stall_seconds")
 """A client that takes no byte for so long is disconnected."""
 SPEC: Final[web.AppKey[bytes]] = web.AppKey("spec")
 
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 IDENTITY: Final[web.RequestKey[Identity]] = web.RequestKey("identity", Identity)
 REQUEST_ID: Final[web.RequestKey[str]] = web.RequestKey("request_id", str)
 STARTED: Final[web.RequestKey[bool]] = web.RequestKey("started", bool)
@@ -47,7 +50,10 @@ def identity_of(request: web.Request) -> Identity:
     return request[IDENTITY]
 
 
-def request_id_of(request: web.Request) -> str:
-    """The id under which this request is logged and answered."""
-    found: str = request.get(REQUEST_ID, "")
+def request_id_of(request: web.BaseRequest) -> str:
+    """The id under which this request is logged and answered: the caller's, when it is harmless, else a new one."""
+    found: str | None = request.get(REQUEST_ID)
+    if found is None:
+        sent = request.headers.get("X-Request-Id", "")
+        found = request[REQUEST_ID] = sent if _REQUEST_ID.fullmatch(sent) else secrets.token_hex(8)
     return found
