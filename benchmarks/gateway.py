@@ -9,14 +9,13 @@ run, so the ratios say more than the absolute figures.  Needs ``socat``.
 import argparse
 import asyncio
 import hashlib
-import multiprocessing
 import statistics
-import tempfile
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import aiohttp
+from _relay import MEBI, main, quantile, socat
 from aiohttp import web
 
 from orchestrator.contract.adapter import GatewayRoute
@@ -25,7 +24,6 @@ from orchestrator.relay.control.client import RelayProcess
 
 TOKEN = "benchmark-token"  # noqa: S105
 URL = "http://gateway/v1/messages"
-MEBI = 1024 * 1024
 
 
 def provide(pipe: Connection) -> None:
@@ -93,50 +91,26 @@ async def measure(directory: Path, port: int, args: argparse.Namespace) -> None:
             expires_at=time.time() + 3600,
         )
     )
-    socat = await asyncio.create_subprocess_exec(
-        "socat", f"UNIX-LISTEN:{sockets['socat']},fork,unlink-early", f"TCP:127.0.0.1:{port}"
-    )
-    while not sockets["socat"].exists():  # socat has no other way to say that it is ready
-        await asyncio.sleep(0.01)
     first: dict[str, list[float]] = {way: [] for way in sockets}
     speed: dict[str, list[float]] = {way: [] for way in sockets}
-    for _ in range(args.rounds):
-        for way, path in sockets.items():
+    async with socat(sockets["socat"], port):
+        for way, path in [*sockets.items()] * args.rounds:
             async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path=str(path))) as session:
                 await latencies(session, 20)  # warm
-                first[way] += await latencies(session, args.requests)
+                first[way] += await latencies(session, args.count)
                 speed[way].append(await throughput(session, args.mebibytes * MEBI))
-    socat.terminate()
-    await socat.wait()
     await relay.aclose(keep=False)
     print(f"{'':8} {'first byte p50':>15} {'p99':>10} {'stream':>14}")
     for way in sockets:
-        ordered = sorted(first[way])
         print(
-            f"{way:8} {statistics.median(ordered) * 1e3:12.2f} ms {ordered[int(len(ordered) * 0.99)] * 1e3:7.2f} ms"
+            f"{way:8} {quantile(first[way], 0.5):12.2f} ms {quantile(first[way], 0.99):7.2f} ms"
             f" {statistics.median(speed[way]):8.0f} MiB/s"
         )
-    p50 = {way: statistics.median(values) for way, values in first.items()}
+    p50 = {way: quantile(values, 0.5) for way, values in first.items()}
     ratio = statistics.median(speed["gateway"]) / statistics.median(speed["socat"])
     print(f"gateway : socat = {p50['gateway'] / p50['socat']:.2f} in latency, {ratio:.2f} in throughput")
-    print(f"added per request: {(p50['gateway'] - p50['socat']) * 1e3:.2f} ms")
-
-
-def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=300, help="per round and way")
-    parser.add_argument("--mebibytes", type=int, default=128, help="of the stream")
-    parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
-    here, there = multiprocessing.Pipe()
-    provider = multiprocessing.get_context("spawn").Process(target=provide, args=(there,), daemon=True)
-    provider.start()
-    with tempfile.TemporaryDirectory(prefix="pm-") as directory:
-        asyncio.run(measure(Path(directory), here.recv(), args))
-    provider.terminate()
-    provider.join()
+    print(f"added per request: {p50['gateway'] - p50['socat']:.2f} ms")
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, counted="requests", mebibytes=128, serve=provide, measure=measure)

@@ -10,17 +10,16 @@ the server: through the proxy it holds the CONNECT request, the rules, the name 
 
 import argparse
 import asyncio
-import multiprocessing
 import statistics
-import tempfile
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from _relay import MEBI, main, quantile, socat
+
 from orchestrator.contract.egress import EgressGrant
 from orchestrator.relay.control.client import RelayProcess
 
-MEBI = 1024 * 1024
 NAME = "target.example"
 
 
@@ -120,61 +119,33 @@ async def measure(directory: Path, port: int, args: argparse.Namespace) -> None:
             expires_at=time.time() + 3600,
         )
     )
-    socat = await asyncio.create_subprocess_exec(
-        "socat", "-b", "65536", f"UNIX-LISTEN:{sockets['socat']},fork,unlink-early", f"TCP:127.0.0.1:{port}"
-    )
-    while not sockets["socat"].exists():  # socat has no other way to say that it is ready
-        await asyncio.sleep(0.01)
     connect: dict[str, list[float]] = {way: [] for way in sockets}
     ping: dict[str, list[float]] = {way: [] for way in sockets}
     speed: dict[str, list[float]] = {way: [] for way in sockets}
-    for _ in range(args.rounds):
-        for way, path in sockets.items():
+    async with socat(sockets["socat"], port, "-b", "65536"):
+        for way, path in [*sockets.items()] * args.rounds:
             await connecting(path, ports[way], 20)  # warm
-            connect[way] += await connecting(path, ports[way], args.connections)
-            ping[way] += await pinging(path, ports[way], args.connections * 5)
+            connect[way] += await connecting(path, ports[way], args.count)
+            ping[way] += await pinging(path, ports[way], args.count * 5)
             speed[way].append(await streaming(path, ports[way], args.mebibytes))
-    socat.terminate()
-    await socat.wait()
     await relay.aclose(keep=False)
     print(f"{'':8} {'connect p50':>14} {'p99':>10} {'round trip p50':>16} {'p99':>10} {'stream':>14}")
     for way in sockets:
         print(
-            f"{way:8} {at(connect[way], 0.5):11.2f} ms {at(connect[way], 0.99):7.2f} ms"
-            f" {at(ping[way], 0.5):13.3f} ms {at(ping[way], 0.99):7.3f} ms {statistics.median(speed[way]):8.0f} MiB/s"
+            f"{way:8} {quantile(connect[way], 0.5):11.2f} ms {quantile(connect[way], 0.99):7.2f} ms"
+            f" {quantile(ping[way], 0.5):13.3f} ms {quantile(ping[way], 0.99):7.3f} ms"
+            f" {statistics.median(speed[way]):8.0f} MiB/s"
         )
-    ratios = [at(values["proxy"], 0.5) / at(values["socat"], 0.5) for values in (connect, ping)]
+    ratios = [quantile(values["proxy"], 0.5) / quantile(values["socat"], 0.5) for values in (connect, ping)]
     throughput = statistics.median(speed["proxy"]) / statistics.median(speed["socat"])
     print(
         f"proxy : socat = {ratios[0]:.2f} in connecting, {ratios[1]:.2f} in round trips, {throughput:.2f} in throughput"
     )
     print(
-        f"added: {at(connect['proxy'], 0.5) - at(connect['socat'], 0.5):.2f} ms per connection,"
-        f" {(at(ping['proxy'], 0.5) - at(ping['socat'], 0.5)) * 1e3:.0f} µs per round trip"
+        f"added: {quantile(connect['proxy'], 0.5) - quantile(connect['socat'], 0.5):.2f} ms per connection,"
+        f" {(quantile(ping['proxy'], 0.5) - quantile(ping['socat'], 0.5)) * 1e3:.0f} µs per round trip"
     )
 
 
-def at(values: list[float], share: float) -> float:
-    """The quantile, in milliseconds."""
-    ordered = sorted(values)
-    return ordered[int(len(ordered) * share)] * 1e3
-
-
-def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--connections", type=int, default=300, help="per round and way")
-    parser.add_argument("--mebibytes", type=int, default=256, help="of the stream")
-    parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=provide, args=(there,), daemon=True)
-    server.start()
-    with tempfile.TemporaryDirectory(prefix="pm-") as directory:
-        asyncio.run(measure(Path(directory), here.recv(), args))
-    server.terminate()
-    server.join()
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, counted="connections", mebibytes=256, serve=provide, measure=measure)

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from images.outside import installed_recipes
 from images.upgrade import PodmanImageUpgrader
@@ -23,11 +24,12 @@ from orchestrator.audit import AuditLog
 from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
 from orchestrator.bootstrap.runtime import Aside, instance_id, make_directories, owned, podman_runtime
 from orchestrator.bootstrap.vault import credential_chain, enabled_backends, open_vault, with_secrets
-from orchestrator.config.models import Config, Paths
+from orchestrator.config.models import Config, EgressConfig, Paths
 from orchestrator.config.telemetry import traces_target
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.credentials import Credentialing
+from orchestrator.contract.egress import Network, UpstreamProxy
 from orchestrator.contract.images import ImageUpgrader
 from orchestrator.contract.metrics import BUILD, NO_METRICS
 from orchestrator.contract.traces import NO_TRACES, Traces
@@ -178,7 +180,12 @@ async def assemble(
     await stack.enter_async_context(tokens)
     runtime = await podman_runtime(config, paths, instance, stack, image_tags=image_tags, metrics=numbers)
     names = () if config.egress.hosts_file is None else ("--resolve-file", str(config.egress.hosts_file))
-    relay = RelayProcess(runtime_dir=paths.runtime_dir, log_path=paths.state_dir / "relay.log", options=names)
+    relay = RelayProcess(
+        runtime_dir=paths.runtime_dir,
+        log_path=paths.state_dir / "relay.log",
+        network=network_of(config.egress),
+        options=names,
+    )
     processes = ProcessTable()
     stack.push_async_callback(processes.aclose)
     watcher = await stack.enter_async_context(LogWatcher())
@@ -224,6 +231,24 @@ async def assemble(
     accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli, audit=audit)
     await accounts.start()
     return runs, accounts, supervisor, tokens, journal, instance
+
+
+def network_of(egress: EgressConfig) -> Network:
+    """How the relay reaches the internet."""
+    if (given := egress.upstream_proxy) is None:
+        return Network(ca_file=egress.ca_file)
+    url = urlsplit(given.url)
+    password = None if given.password is None else given.password.get_secret_value()
+    return Network(
+        ca_file=egress.ca_file,
+        proxy=UpstreamProxy(
+            host=url.hostname or "",
+            port=url.port or 80,
+            username=given.username,
+            password=password,
+            no_proxy=tuple(given.no_proxy),
+        ),
+    )
 
 
 def image_builder(config: Config, paths: Paths) -> ImageUpgrader:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from orchestrator.config.hosts import egress_pattern
+from orchestrator.config.hosts import direct_pattern, egress_pattern, normalise_host
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -177,13 +177,48 @@ class ImagesConfig(Model):
     ca_bundle: AbsolutePath | None = None
 
 
+def _proxy_url(value: str) -> str:
+    parts = urlsplit(value)
+    if "@" in parts.netloc:
+        raise ValueError("must not hold credentials: they belong into username and password")
+    try:
+        good = parts.scheme == "http" and parts.path in {"", "/"} and not parts.query and not parts.fragment
+        host = normalise_host(parts.hostname or "")
+        port = 80 if parts.port is None else parts.port
+    except ValueError:
+        good, host, port = False, "", 0
+    if not good or not port:
+        raise ValueError("must be like http://proxy.example.com:3128")
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class UpstreamProxyConfig(Model):
+    """The HTTP proxy through which this machine reaches the internet."""
+
+    url: Annotated[str, AfterValidator(_proxy_url)]
+    username: Annotated[str, Field(min_length=1, pattern=r"^[^:]*$")] | None = None
+    password: SecretStr | None = None
+    """Usually ``${secret:NAME}``."""
+    no_proxy: list[Annotated[str, AfterValidator(direct_pattern)]] = Field(default_factory=list)
+    """Hosts, ``*.DOMAIN``, addresses and networks that are reached without it."""
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if self.password is not None and self.username is None:
+            raise ValueError("password needs a username beside it")
+        return self
+
+
 class EgressConfig(Model):
-    """The egress proxy of tier 1."""
+    """What the relay does on behalf of the runs: the egress proxy of tier 1, and the network that it stands in."""
 
     allow_by: Literal["owner", "admin"] = "owner"
     """Who may allow a further host for the rest of a run: its owner too, or admins only."""
     hosts_file: AbsolutePath | None = None
     """Names are looked up in this file alone (lines as in /etc/hosts), not by the system's resolver."""
+    upstream_proxy: UpstreamProxyConfig | None = None
+    ca_file: AbsolutePath | None = None
+    """Authorities trusted beside the system's when a provider is reached (PEM)."""
 
 
 class TelemetryConfig(Model):

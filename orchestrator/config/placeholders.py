@@ -103,5 +103,8 @@ def _secret(name: str, path: KeyPath, document: Document) -> str:
     if not _SECRET.fullmatch(name):
         raise ConfigError(f"{where}: a secret's name has letters, digits, '.', '_' and '-', at most 64")
     if not secrets.may_hold_secret(path):
-        raise ConfigError(f"{where}: ${{secret:{name}}} may stand only in a backend's api_key and extra_env")
+        raise ConfigError(
+            f"{where}: ${{secret:{name}}} may stand only in a backend's "
+            "api_key and extra_env, and in egress.upstream_proxy.password"
+        )
     return secrets.mark(name)

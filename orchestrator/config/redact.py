@@ -18,4 +18,6 @@ def public(config: Config) -> dict[str, Any]:
         if backend.api_key is not None:
             shown["api_key"] = HIDDEN
         shown["extra_env"] = dict.fromkeys(backend.extra_env, HIDDEN)
+    if config.egress.upstream_proxy is not None and config.egress.upstream_proxy.password is not None:
+        data["egress"]["upstream_proxy"]["password"] = HIDDEN
     return data

@@ -22,7 +22,7 @@ def may_hold_secret(path: KeyPath) -> bool:
     """Whether ``${secret:…}`` may stand there: only where the value never is shown."""
     key = len(path) >= 3 and path[-3] == "backends" and path[-1] == "api_key"
     variable = len(path) >= 4 and path[-4] == "backends" and path[-2] == "extra_env"
-    return key or variable
+    return key or variable or path[-3:] == ("egress", "upstream_proxy", "password")
 
 
 def mark(name: str) -> str:
@@ -49,18 +49,23 @@ def fill(config: Config, values: Mapping[str, str]) -> Config:
             )
     backends = {name: _filled(backend, values) for name, backend in config.external_agent.backends.items()}
     block = config.external_agent.model_copy(update={"backends": backends})
-    return config.model_copy(update={"external_agent": block})
+    egress = config.egress
+    if (proxy := egress.upstream_proxy) is not None and proxy.password is not None:
+        password = SecretStr(_replaced(proxy.password.get_secret_value(), values))
+        egress = egress.model_copy(update={"upstream_proxy": proxy.model_copy(update={"password": password})})
+    return config.model_copy(update={"external_agent": block, "egress": egress})
+
+
+def _replaced(text: str, values: Mapping[str, str]) -> str:
+    return _MARK.sub(lambda match: values[match[1]], text)
 
 
 def _filled(backend: BackendConfig, values: Mapping[str, str]) -> BackendConfig:
-    def one(text: str) -> str:
-        return _MARK.sub(lambda match: values[match[1]], text)
-
     key = backend.api_key
     return backend.model_copy(
         update={
-            "api_key": None if key is None else SecretStr(one(key.get_secret_value())),
-            "extra_env": {name: one(text) for name, text in backend.extra_env.items()},
+            "api_key": None if key is None else SecretStr(_replaced(key.get_secret_value(), values)),
+            "extra_env": {name: _replaced(text, values) for name, text in backend.extra_env.items()},
         }
     )
 
@@ -72,3 +77,5 @@ def _texts(config: Config) -> Iterator[tuple[str, str]]:
             yield f"{where}.api_key", backend.api_key.get_secret_value()
         for variable, text in backend.extra_env.items():
             yield f"{where}.extra_env.{variable}", text
+    if (proxy := config.egress.upstream_proxy) is not None and proxy.password is not None:
+        yield "egress.upstream_proxy.password", proxy.password.get_secret_value()

@@ -1,9 +1,9 @@
-"""The way out of tier 1: what a run may reach through the egress proxy, and what became of its attempts."""
+"""The egress proxy of tier 1: what a run may reach through it, and what became of its attempts."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -18,9 +18,31 @@ class EgressGrant:
     run_id: str
     socket_path: Path
     rules: tuple[str, ...]
-    """Host patterns in their normal form (``orchestrator.config.hosts``); none: nothing, and the run is told so."""
+    """Host patterns in their normal form (``orchestrator.config.hosts``); none: every host is denied."""
     expires_at: float
     """Unix time after which the grant ends by itself, whatever became of the service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamProxy:
+    """The HTTP proxy through which this machine reaches the internet, where it may not do so by itself."""
+
+    host: str
+    """Normalised."""
+    port: int
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    no_proxy: tuple[str, ...] = ()
+    """Hosts that are reached without it (``orchestrator.config.hosts.direct_pattern``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """How the relay reaches the internet, for all runs."""
+
+    proxy: UpstreamProxy | None = None
+    ca_file: Path | None = None
+    """PEM file of authorities that are trusted beside the system's, for connections to providers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,27 +33,32 @@ class GatewayGrant:
     """Unix time after which the grant ends by itself, whatever became of the service."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoorTotals:
-    """One kind of way out, of all runs together, since the relay's start."""
+@dataclass(slots=True, kw_only=True)
+class Traffic:
+    """Counts of a gateway or proxy, or of several together."""
 
-    open: int
-    """Connections now."""
-    connections: int
-    requests: int
-    """Passed on; of the egress proxy: joined connections."""
-    refusals: int
-    failures: int
-    bytes_up: int
-    bytes_down: int
+    open: int = 0
+    """Connections of clients now."""
+    connections: int = 0
+    """Connections of clients so far."""
+    requests: int = 0
+    """Passed on to the provider; at a proxy, connections joined to a host."""
+    refusals: int = 0
+    failures: int = 0
+    """Allowed, but the other side could not be reached or broke off; at a proxy, also requests that it cannot read."""
+    bytes_up: int = 0
+    """From the run: bodies of requests at the gateway, everything behind the head at a proxy."""
+    bytes_down: int = 0
+    """To the run, likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayTotals:
-    """What has gone through the relay."""
+    """What has gone through the relay since its start, of all runs together."""
 
-    gateway: DoorTotals
-    egress: DoorTotals
+    gateway: Traffic
+    egress: Traffic
+    """Through the proxies."""
 
 
 class Relay(Protocol):
@@ -83,13 +88,13 @@ class Relay(Protocol):
         ...
 
     async def granted(self) -> set[str]:
-        """The runs that have a socket now."""
+        """Ids of the runs that have a socket now, those of an earlier service included."""
         ...
 
     async def totals(self) -> RelayTotals | None:
-        """What has gone through it; None: there is no relay now, or one that does not count."""
+        """What has gone through it; None: there is no relay now."""
         ...
 
     async def aclose(self, *, keep: bool) -> None:
-        """Let go.  ``keep``: leave the relay running for runs that go on; else end it and reap it."""
+        """Detach from the relay.  ``keep``: leave it running for runs that go on; else end it and reap it."""
         ...

@@ -1,6 +1,6 @@
 """The relay process: ``python -m orchestrator.relay --control PATH --log PATH``.
 
-One per state directory, in a session of its own, so that runs keep their way to the provider while the service is
+One per state directory, in a session of its own, so that runs still reach the provider while the service is
 killed or restarted.  Keys come over the control socket only and live in this process's memory alone; each grant ends
 at its time by itself; with no grants and nobody connected the process ends after ``--linger`` seconds.
 
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from orchestrator.relay.gateway.upstream import Limits
+from orchestrator.relay.limits import Limits
 from orchestrator.relay.process.hardening import harden
 from orchestrator.relay.process.log_file import close_logging, open_logging
 from orchestrator.relay.process.server import RelayServer
@@ -72,8 +72,8 @@ async def run(args: argparse.Namespace, listener: Listener) -> None:
         connect_seconds=args.connect,
     )
     resolver = None if args.resolve_file is None else FileResolver(args.resolve_file)
-    server = RelayServer(linger=args.linger, limits=limits, ca_file=args.ca_file, resolver=resolver)
-    logging_state = open_logging(args.log, server.keys)
+    server = RelayServer(linger=args.linger, limits=limits, resolver=resolver)
+    logging_state = open_logging(args.log, server.secrets)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop)
@@ -94,7 +94,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--log", type=Path, required=True, help="log file; kept below 2 MiB with its predecessor")
     parser.add_argument("--ready-fd", type=int, help="written to and closed when the control socket answers")
     parser.add_argument("--linger", type=float, default=10.0, help="seconds to stay without work (default 10)")
-    parser.add_argument("--ca-file", type=Path, help="trust these authorities instead of the system's")
     parser.add_argument("--resolve-file", type=Path, help="look names up in this file (as /etc/hosts) and nowhere else")
     parser.add_argument("--max-body", type=int, default=default.body_bytes, help="bytes of one request's body")
     parser.add_argument("--max-connections", type=int, default=default.connections, help="per run")

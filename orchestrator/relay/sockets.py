@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.relay.control.protocol import SOCKET_PATH_MAX
+from orchestrator.relay.limits import SOCKET_PATH_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,36 @@ def listen(path: Path, *, backlog: int = 64) -> Listener:
         sock.close()
         raise
     return Listener(sock, path, inode)
+
+
+class RunSocket:
+    """The socket of one run's gateway or proxy.  ``accept`` makes the protocol of each new connection."""
+
+    def __init__(self, accept: Callable[[], asyncio.Protocol], *, backlog: int) -> None:
+        self._accept = accept
+        self._backlog = backlog
+        self._listener: Listener | None = None
+        self._server: asyncio.Server | None = None
+
+    async def open(self, path: Path) -> None:
+        """Listen at ``path``, and no longer at the path before.  Raises: OSError; all is as it was then."""
+        listener = await asyncio.to_thread(listen, path, backlog=self._backlog)
+        server = await asyncio.get_running_loop().create_unix_server(self._accept, sock=listener.sock)
+        await self.aclose()
+        self._listener, self._server = listener, server
+
+    async def ensure(self, path: Path) -> None:
+        """Listen at ``path`` if that does not lead here any more.  Raises: OSError, as ``open`` does."""
+        listener = self._listener
+        if listener is None or listener.path != path or not await asyncio.to_thread(listener.in_place):
+            await self.open(path)
+
+    async def aclose(self) -> None:
+        """Stop listening and remove the file; connections that were accepted go on."""
+        if self._server is not None:
+            self._server.close()
+        if self._listener is not None:
+            await asyncio.to_thread(self._listener.remove)
 
 
 def peer_of(sock: socket.socket) -> tuple[int, int]:

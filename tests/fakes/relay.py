@@ -1,4 +1,4 @@
-"""A relay that only remembers what it was told."""
+"""A relay that only remembers what it was given."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FakeRelay:
         self._listener = listener
 
     async def report(self, report: EgressReport) -> None:
-        """What the proxy has seen."""
+        """Make the proxy report something."""
         assert self._listener is not None
         await self._listener(report)
 

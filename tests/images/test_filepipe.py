@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,69 @@ def test_64_mib_come_whole_and_in_order_to_a_reader_that_is_late(env: dict[str, 
     for number in range(1 << 20):
         expected.update(f"{number:063d}\n".encode())
     assert done.stdout.split()[0].decode() == expected.hexdigest()
+
+
+GIVE_BACK = 1 << 24
+"""As the script has it: after so many bytes the file system gets them back."""
+
+
+def bytes_on_disk(pid: int) -> int:
+    """What the relayed file takes, as the relay itself has it open."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        if ".podmentor-stdout-" in str(descriptor.readlink()):
+            return descriptor.stat().st_blocks * 512
+    raise AssertionError("the relay has no such file open")
+
+
+def test_bytes_that_nobody_has_read_yet_outlive_their_part_of_the_file(env: dict[str, str]) -> None:
+    """Were the file's own pages in the pipe, giving back the part that ends within one would make NUL bytes of it."""
+    script = """
+import sys
+for number in range(6):
+    sys.stdout.write(f"{number}" * ((1 << 24) - 500)); sys.stdout.flush(); sys.stdin.readline()
+    sys.stdout.write("last" * 251); sys.stdout.flush(); sys.stdin.readline()
+"""
+    with started(env, sys.executable, "-c", script) as (process, stdin, stdout):
+        for number in range(6):
+            left = GIVE_BACK - 500
+            while left:
+                data = stdout.read(min(left, 1 << 16))
+                assert set(data) == {ord(str(number))}
+                left -= len(data)
+            stdin.write(b"and the last of it\n")
+            deadline = time.monotonic() + 60
+            while bytes_on_disk(process.pid) > GIVE_BACK // 2:
+                assert time.monotonic() < deadline, "nothing is given back"
+                os.sched_yield()
+            assert stdout.read(1004) == b"last" * 251
+            stdin.write(b"go on\n")
+        assert stdout.read(1) == b""
+        assert process.wait(30) == 0
+
+
+def test_output_that_somebody_cuts_off_is_told_and_what_follows_comes(env: dict[str, str]) -> None:
+    """A tool that inherits the file and opens it anew, as ``> /dev/stdout`` does, empties it."""
+    script = "echo first; read line; : > /dev/stdout; read line; echo second >> /dev/stdout"
+    with subprocess.Popen(
+        argv("sh", "-c", script),
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert process.stdout.read(6) == b"first\n"
+            process.stdin.write(b"x\n")
+            assert b"output was lost" in process.stderr.read(1000)
+            process.stdin.write(b"x\n")
+            assert process.stdout.read(100) == b"second\n"
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def test_what_has_been_relayed_does_not_stay_on_the_disk(env: dict[str, str]) -> None:

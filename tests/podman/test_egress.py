@@ -1,4 +1,4 @@
-"""The way out of tier 1: what is allowed gets through, what is not is told and can be allowed, and a crash cuts nothing."""
+"""Egress of tier 1: what is allowed gets through, what is not is reported and can be allowed, and a crash cuts nothing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from orchestrator.scripted import ScriptedProvider
+from tests.fakes.connect_proxy import ConnectProxy, connect_proxy
 from tests.orchestrator.relay.proxied import Target
 from tests.podman.hostile import audited, results, script, watched
 from tests.podman.live import LiveService, live_service
@@ -73,6 +75,40 @@ async def test_tools_reach_allowed_hosts_by_their_own_proxy_settings(site: Site)
     assert [line["host"] for line in audited(site.service.state, "egress.denied", run["run_id"])] == [
         "evil.example"
     ] * 2
+
+
+async def test_a_network_with_a_proxy_is_left_through_it_and_its_password_is_nowhere(
+    tmp_path: Path, provider: ScriptedProvider
+) -> None:
+    hosts, password = tmp_path / "hosts", "proxy-password-0123"
+    hosts.write_text("")
+    async with watched() as server, connect_proxy(ConnectProxy(credentials=f"pm:{password}")) as proxy:
+        proxy.names = {"provider.example": urlsplit(provider.base_url).port or 0, "good.example": server.port}
+        upstream = {"url": f"http://127.0.0.1:{proxy.port}", "username": "pm", "password": password}
+        async with live_service(
+            tmp_path,
+            provider.base_url.replace("127.0.0.1", "provider.example"),
+            backend={"allowed_egress": ["good.example"]},
+            egress={"hosts_file": str(hosts), "upstream_proxy": upstream},
+        ) as service:
+            run = await service.submit(
+                "scenario: dump\nRUN:\n"
+                "echo plain: $(curl -sS http://good.example/x)\n"
+                "echo tunnel: $(curl -sS --proxytunnel http://good.example/y)\n"
+                "echo denied: $(curl -sS http://evil.example/ | head -n 1)"
+            )
+            text = (await service.finished(run["run_id"]))["final_text"]
+            assert "plain: the watched server" in text
+            assert "tunnel: the watched server" in text
+            assert "denied: podmentor: evil.example:80 denied" in text
+            shown = repr(await service.all_events(run["run_id"])) + text
+            for file in (file for file in service.state.rglob("*") if file.is_file() and file.suffix != ".yaml"):
+                assert password.encode() not in file.read_bytes(), file
+        assert password not in shown
+        assert {line.split("/v1")[0] for line in proxy.asked} == {
+            f"POST http://provider.example:{proxy.names['provider.example']}",
+            "CONNECT good.example:80 HTTP/1.1",
+        }
 
 
 KNOCK = """

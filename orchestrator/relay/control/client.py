@@ -1,4 +1,4 @@
-"""The service's side of the relay: finds or starts the process, keeps it in step with the grants, lets go of it."""
+"""Finds or starts the relay process, keeps it in step with the grants, ends it or detaches from it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.contract.egress import EgressGrant, EgressListener
+from orchestrator.contract.egress import EgressGrant, EgressListener, Network
 from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 from orchestrator.errors import InvalidRequestError, PodmentorError, SandboxError
-from orchestrator.relay.control.connection import Link, LinkLostError, RelayRefusedError
-from orchestrator.relay.control.protocol import Traffic, check_egress, check_grant, grant_to_wire, socket_name
-from orchestrator.relay.control.reports import Inbox
+from orchestrator.relay.control.connection import ConnectionLostError, RelayConnection, RelayRefusedError
+from orchestrator.relay.control.reports import ReportReceiver
 from orchestrator.relay.control.spawn import Process, start_detached
-from orchestrator.relay.control.totals import totals_from_wire
+from orchestrator.relay.protocol import (
+    check_egress,
+    check_grant,
+    grant_to_wire,
+    network_to_wire,
+    socket_name,
+    totals_from_wire,
+)
 from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -37,9 +43,10 @@ class RelayProcess:
     """``Relay`` of the contract, by a process that outlives the service.
 
     ``runtime_dir``: holds the control socket.  ``log_path``: the relay's log.  ``python``: absolute path of the
-    interpreter.  ``linger``: seconds that a relay without grants waits for a service.  ``ca_file``: authorities to
-    trust instead of the system's.  ``options``: further arguments of the relay's command line.  ``on_restart`` is told
-    the runs whose grants were given to a new relay after theirs died; their streams of that moment were cut.
+    interpreter.  ``linger``: seconds that a relay without grants waits for a service.  ``network``: how
+    it is to reach the internet; None leaves a relay as it is.  ``options``: further arguments of the relay's command
+    line.  ``on_restart`` gets the runs whose grants were given to a new relay after theirs died; their streams of that
+    moment were cut.
     """
 
     def __init__(
@@ -49,22 +56,22 @@ class RelayProcess:
         log_path: Path,
         python: str = sys.executable,
         linger: float = 10.0,
-        ca_file: Path | None = None,
+        network: Network | None = None,
         options: tuple[str, ...] = (),
         on_restart: Callable[[frozenset[str]], None] | None = None,
     ) -> None:
         self._control = runtime_dir / socket_name()
         self._log_path = log_path
         self._python = python
-        trust = () if ca_file is None else ("--ca-file", str(ca_file.absolute()))
-        self._options = ("--linger", str(linger), *trust, *options)
+        self._options = ("--linger", str(linger), *options)
+        self._network = network
         self._on_restart = on_restart
         self._grants: dict[tuple[str, str], GatewayGrant | EgressGrant] = {}
         """By operation and run."""
-        self._inbox: Inbox | None = None
+        self._receiver: ReportReceiver | None = None
         self._tasks = TaskOwner("relay-client")
         self._lock = asyncio.Lock()
-        self._link: Link | None = None
+        self._connection: RelayConnection | None = None
         self._process: Process | None = None
         self._children: dict[int, Process] = {}
         self._starting: asyncio.Task[None] | None = None
@@ -73,7 +80,7 @@ class RelayProcess:
     @property
     def pid(self) -> int | None:
         """The relay's process id while we are connected."""
-        return self._process.pid if self._link is not None and self._process is not None else None
+        return self._process.pid if self._connection is not None and self._process is not None else None
 
     async def start(self) -> None:
         """Connect to the relay that an earlier service left, or start one.
@@ -84,7 +91,7 @@ class RelayProcess:
 
     def listen(self, listener: EgressListener) -> None:
         """Call ``listener`` with every report of the proxies; to be called before ``start``."""
-        self._inbox = Inbox(listener, self._tasks)
+        self._receiver = ReportReceiver(listener, self._tasks)
 
     async def grant(self, grant: GatewayGrant) -> None:
         """Open the run's gateway, or replace the run's grant.
@@ -114,37 +121,26 @@ class RelayProcess:
 
     async def revoke(self, run_id: str) -> None:
         """Close and remove the run's sockets and cut what goes through them; unknown ids are fine."""
-        await self.retire(run_id)
-
-    async def retire(self, run_id: str) -> Traffic | None:
-        """Like ``revoke``; the counts of the run's gateway, None when the relay did not know of one."""
         grants = [found for op in ("grant", "grant_egress") if (found := self._grants.pop((op, run_id), None))]
         answer = await self._call("revoke", spawn=False, run_id=run_id)
         if answer is None:
             for grant in grants:  # a dead relay left them
                 await asyncio.to_thread(grant.socket_path.unlink, missing_ok=True)
-            return None
-        if self._inbox is not None and answer["reports"]:
-            await self._inbox.settled(answer["relay"], answer["reports"])
-        return None if answer["traffic"] is None else Traffic(**answer["traffic"])
+        elif self._receiver is not None and answer["reports"]:
+            await self._receiver.settled(answer["relay"], answer["reports"])
 
     async def granted(self) -> set[str]:
         """The runs that have a socket now, those of an earlier service included."""
         answer = await self._call("granted")
         return set() if answer is None else set(answer["runs"])
 
-    async def stats(self) -> dict[str, Traffic]:
-        """The counts of every run that has a socket now."""
-        answer = await self._call("stats")
-        return {} if answer is None else {run: Traffic(**counts) for run, counts in answer["runs"].items()}
-
     async def totals(self) -> RelayTotals | None:
-        """What has gone through the relay since its start; None: there is none, or one of before it counted."""
-        answer = await self._call("stats", spawn=False)
-        return None if answer is None or "totals" not in answer else totals_from_wire(answer["totals"])
+        """What has gone through the relay since its start; None: there is none."""
+        answer = await self._call("totals", spawn=False)
+        return None if answer is None else totals_from_wire(answer["totals"])
 
     async def aclose(self, *, keep: bool) -> None:
-        """Let go of the relay (``keep``) or end it; safe to call twice."""
+        """Detach from the relay (``keep``) or end it; safe to call twice."""
         self._closing = True
         if self._starting is not None:  # a child that is just being started must not slip away
             await asyncio.wait({self._starting}, timeout=START_SECONDS)
@@ -152,9 +148,9 @@ class RelayProcess:
             if not keep:
                 await self._end()
         finally:
-            if self._link is not None:
-                await self._link.aclose()
-                self._link = None
+            if self._connection is not None:
+                await self._connection.aclose()
+                self._connection = None
             await self._tasks.aclose()
             for process in {*self._children.values(), *([self._process] if self._process else [])}:
                 process.close()
@@ -176,25 +172,28 @@ class RelayProcess:
     async def _call(self, op: str, *, spawn: bool = True, **fields: Any) -> dict[str, Any] | None:
         """The relay's answer; None when there is no relay and none is to be started."""
         for _ in range(ATTEMPTS):
-            link = await self._ensure(spawn=spawn)
-            if link is None:
+            connection = await self._ensure(spawn=spawn)
+            if connection is None:
                 return None
             try:
-                return await link.call(op, **fields)
-            except LinkLostError:
-                self._lost(link)  # the writer may notice before the reader has; asking the same link again is no use
+                return await connection.call(op, **fields)
+            except ConnectionLostError:
+                # The writer may notice before the reader has; asking the same connection again is no use.
+                self._lost(connection)
                 if op == "shutdown":
                     return None
         raise SandboxError(f"the relay ends again and again; see {self._log_path}")
 
-    async def _ensure(self, *, spawn: bool = True) -> Link | None:
-        """A link to a relay that has all our grants."""
+    async def _ensure(self, *, spawn: bool = True) -> RelayConnection | None:
+        """A connection to a relay that has all our grants."""
         async with self._lock:
-            if self._link is not None:
-                return self._link
+            if self._connection is not None:
+                return self._connection
             for _ in range(ATTEMPTS):
-                link = await Link.open(self._control, owner=self._tasks, on_lost=self._lost, on_push=self._pushed)
-                if link is None:
+                connection = await RelayConnection.open(
+                    self._control, owner=self._tasks, on_lost=self._lost, on_push=self._pushed
+                )
+                if connection is None:
                     if not spawn or self._closing:
                         return None
                     if self._starting is None or self._starting.done():  # else a cancelled caller left it to us
@@ -202,19 +201,20 @@ class RelayProcess:
                     await asyncio.shield(self._starting)
                     continue
                 try:
-                    self._watch(link.pid)
-                    await self._send_grants(link)
-                    if self._inbox is not None:
-                        await link.call("subscribe")
-                except (LinkLostError, ProcessLookupError):
-                    await link.aclose()
+                    self._watch(connection.pid)
+                    await self._configure(connection)
+                    await self._send_grants(connection)
+                    if self._receiver is not None:
+                        await connection.call("subscribe")
+                except (ConnectionLostError, ProcessLookupError):
+                    await connection.aclose()
                     continue
                 except BaseException:
-                    await link.aclose()
+                    await connection.aclose()
                     raise
-                if not link.lost:
-                    self._link = link
-                    return link
+                if not connection.lost:
+                    self._connection = connection
+                    return connection
             raise SandboxError(f"the relay could not be started; see {self._log_path}")
 
     def _watch(self, pid: int) -> None:
@@ -253,29 +253,36 @@ class RelayProcess:
         self._grants = {place: grant for place, grant in self._grants.items() if grant.expires_at > now}
         return list(self._grants.values())
 
-    async def _send_grants(self, link: Link) -> None:
+    async def _configure(self, connection: RelayConnection) -> None:
+        if self._network is not None:
+            try:
+                await connection.call("configure", network=network_to_wire(self._network))
+            except InvalidRequestError as error:
+                raise RelayRefusedError(error.message) from None
+
+    async def _send_grants(self, connection: RelayConnection) -> None:
         for grant in self._live_grants():
             op = "grant" if isinstance(grant, GatewayGrant) else "grant_egress"
             try:
-                await link.call(op, grant=grant_to_wire(grant))
+                await connection.call(op, grant=grant_to_wire(grant))
             except (InvalidRequestError, RelayRefusedError) as error:
                 # Its control directory may be gone with its run; the others must not suffer from that.
-                log.warning("run %s has lost a way out (%s): %s", grant.run_id, op, error.message)
+                log.warning("run %s has no %s any more: %s", grant.run_id, op, error.message)
 
-    def _pushed(self, link: Link, message: dict[str, Any]) -> None:
+    def _pushed(self, connection: RelayConnection, message: dict[str, Any]) -> None:
         async def taken(number: int) -> None:
-            with contextlib.suppress(LinkLostError, SandboxError):
-                await link.call("taken", number=number)
+            with contextlib.suppress(ConnectionLostError, SandboxError):
+                await connection.call("taken", number=number)
 
-        if self._inbox is not None:
-            self._inbox.push(message, taken)
+        if self._receiver is not None:
+            self._receiver.push(message, taken)
 
-    def _lost(self, link: Link) -> None:
-        if link is not self._link:
+    def _lost(self, connection: RelayConnection) -> None:
+        if connection is not self._connection:
             return
-        self._link = None
+        self._connection = None
         if not self._closing:
-            log.warning("the relay (process %d) is gone", link.pid)
+            log.warning("the relay (process %d) is gone", connection.pid)
             if self._live_grants():
                 self._tasks.spawn(self._recover(), name="recover")
 

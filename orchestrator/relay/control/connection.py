@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from orchestrator.errors import InvalidRequestError, SandboxError
-from orchestrator.relay.control.protocol import MAX_LINE, VERSION, decode, encode
+from orchestrator.relay.protocol import MAX_LINE, VERSION, decode, encode
 from orchestrator.relay.sockets import peer_of, same_user
 from orchestrator.system.tasks import TaskOwner
 
 CALL_SECONDS: Final = 15.0
+"""What the relay has to answer one request."""
 
 
-class LinkLostError(Exception):
+class ConnectionLostError(Exception):
     """The relay has closed the connection or died; whether the request was carried out is not known."""
 
 
@@ -27,8 +28,8 @@ class RelayRefusedError(SandboxError):
     code: ClassVar[str] = "relay_failed"
 
 
-class Link:
-    """Use ``Link.open``."""
+class RelayConnection:
+    """A connection that was greeted; made by ``open``."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -44,12 +45,12 @@ class Link:
         path: Path,
         *,
         owner: TaskOwner,
-        on_lost: Callable[[Link], None],
-        on_push: Callable[[Link, dict[str, Any]], None] = lambda *_: None,
-    ) -> Link | None:
+        on_lost: Callable[[RelayConnection], None],
+        on_push: Callable[[RelayConnection, dict[str, Any]], None] = lambda *_: None,
+    ) -> RelayConnection | None:
         """Connect and greet; None when no relay answers there.
 
-        ``on_lost`` is called once when the connection ends by itself, ``on_push`` with what the relay says unasked.
+        ``on_lost`` is called once when the connection ends by itself, ``on_push`` with what the relay pushes.
         Raises: SandboxError when something answers that is not our relay, or a relay hangs.
         """
         try:
@@ -60,26 +61,26 @@ class Link:
         if not same_user(writer.get_extra_info("socket")):
             writer.close()
             raise SandboxError(f"{path} is served by another user; remove it")
-        link = cls(reader, writer)
-        owner.spawn(link._listen(on_lost, on_push), name="link")
+        connection = cls(reader, writer)
+        owner.spawn(connection._listen(on_lost, on_push), name="connection")
         try:
-            await link.call("hello", version=VERSION)
-        except LinkLostError:
-            await link.aclose()
+            await connection.call("hello", version=VERSION)
+        except ConnectionLostError:
+            await connection.aclose()
             return None
         except BaseException:
-            await link.aclose()
+            await connection.aclose()
             raise
-        return link
+        return connection
 
     async def call(self, op: str, **fields: Any) -> dict[str, Any]:
         """Send a request and wait for its answer.
 
-        Raises: LinkLostError, InvalidRequestError and RelayRefusedError by what the relay says, SandboxError when it
-        does not answer in time.
+        Raises: ConnectionLostError; InvalidRequestError and RelayRefusedError by what the relay says; SandboxError when
+        it does not answer in time.
         """
         if self.lost:
-            raise LinkLostError
+            raise ConnectionLostError
         number = next(self._ids)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
@@ -91,7 +92,7 @@ class Link:
         except TimeoutError:
             raise SandboxError(f"the relay (process {self.pid}) does not answer; end it by: kill {self.pid}") from None
         except OSError:
-            raise LinkLostError from None
+            raise ConnectionLostError from None
         finally:
             self._waiting.pop(number, None)
         if answer.get("ok") is True:
@@ -112,9 +113,11 @@ class Link:
         self.lost = True
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(LinkLostError())
+                future.set_exception(ConnectionLostError())
 
-    async def _listen(self, on_lost: Callable[[Link], None], on_push: Callable[[Link, dict[str, Any]], None]) -> None:
+    async def _listen(
+        self, on_lost: Callable[[RelayConnection], None], on_push: Callable[[RelayConnection, dict[str, Any]], None]
+    ) -> None:
         try:
             # Between answers the relay is silent, for as long as there is nothing to ask.
             while line := await self._reader.readline():
@@ -128,8 +131,8 @@ class Link:
         except (OSError, ValueError, InvalidRequestError):
             pass  # a connection that is broken or out of step is of no more use
         finally:
-            told = self.lost
+            reported = self.lost
             self._end()
             self._writer.close()
-            if not told:
+            if not reported:
                 on_lost(self)

@@ -1,4 +1,4 @@
-"""The service's side of the reports: hands them to the listener, and tells the relay that they have been taken."""
+"""The service's side of the reports: hands them to the listener and acknowledges them to the relay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from orchestrator.contract.egress import EgressListener
 from orchestrator.errors import InvalidRequestError
-from orchestrator.relay.control.protocol import report_from_wire
+from orchestrator.relay.protocol import report_from_wire
 from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -17,16 +17,17 @@ log = logging.getLogger(__name__)
 SETTLE_SECONDS: Final = 10.0
 """How long the last reports of a run that ends are waited for."""
 
-Taken = Callable[[int], Awaitable[object]]
+Acknowledge = Callable[[int], Awaitable[object]]
+"""Lets the relay drop the reports up to a number."""
 
 
-class Inbox:
-    """Reports of one relay after the other."""
+class ReportReceiver:
+    """Gives ``listener`` the reports of one relay after the other, each once, in their order."""
 
     def __init__(self, listener: EgressListener, owner: TaskOwner) -> None:
         self._listener = listener
         self._owner = owner
-        self._queue: asyncio.Queue[tuple[dict[str, Any], Taken]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[dict[str, Any], Acknowledge]] = asyncio.Queue()
         self._worker: asyncio.Task[None] | None = None
         self._relay = ""
         self._lost = 0
@@ -34,14 +35,14 @@ class Inbox:
         """Number of the last report of ``_relay`` that the listener has had."""
         self._moved = asyncio.Event()
 
-    def push(self, message: dict[str, Any], taken: Taken) -> None:
-        """A message of the relay; ``taken`` tells it how far we are."""
-        self._queue.put_nowait((message, taken))
+    def push(self, message: dict[str, Any], acknowledge: Acknowledge) -> None:
+        """Take a message of the relay; it is worked on in the background."""
+        self._queue.put_nowait((message, acknowledge))
         if self._worker is None or self._worker.done():
             self._worker = self._owner.spawn(self._work(), name="reports")
 
     async def settled(self, relay: str, number: int) -> None:
-        """Until the listener has had that report; not longer than a moment."""
+        """Wait until the listener has had that report, at most ``SETTLE_SECONDS``."""
         try:
             async with asyncio.timeout(SETTLE_SECONDS):
                 while self._relay != relay or self._done < number:
@@ -52,7 +53,7 @@ class Inbox:
 
     async def _work(self) -> None:
         while not self._queue.empty():
-            message, taken = self._queue.get_nowait()
+            message, acknowledge = self._queue.get_nowait()
             relay, lost = str(message.get("relay")), int(message.get("lost") or 0)
             if relay != self._relay:
                 self._relay, self._done, self._lost = relay, 0, 0
@@ -64,7 +65,7 @@ class Inbox:
                     await self._hand_over(report)
                     self._done = number
                     self._moved.set()
-            await taken(self._done)
+            await acknowledge(self._done)
 
     async def _hand_over(self, report: dict[str, Any]) -> None:
         try:

@@ -32,7 +32,7 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        """Whether its end has been seen."""
+        """Whether it has ended, as far as the event loop has noticed."""
         return self._ended.is_set()
 
     def _on_end(self) -> None:

@@ -1,0 +1,1 @@
+"""One run's reverse proxy to the model provider."""

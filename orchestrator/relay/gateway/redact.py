@@ -17,20 +17,20 @@ class Scrubber:
             raise ValueError(msg)
         self._secret = secret
         self._mask = b"*" * len(secret)
-        self._held = b""
+        self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; what can be passed on now comes back."""
-        *whole, rest = (self._held + data).split(self._secret)
+        *whole, rest = (self._pending + data).split(self._secret)
         keep = self._beginning_at_end(rest)
         cut = len(rest) - keep
-        self._held = rest[cut:]
+        self._pending = rest[cut:]
         return self._mask.join([*whole, rest[:cut]])
 
     def close(self) -> bytes:
         """The stream has ended: what was held back is not the secret."""
-        held, self._held = self._held, b""
-        return held
+        rest, self._pending = self._pending, b""
+        return rest
 
     def _beginning_at_end(self, data: bytes) -> int:
         """Length of the longest end of ``data`` that is a beginning of the secret."""

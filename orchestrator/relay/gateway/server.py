@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Final
 
 import aiohttp
@@ -19,13 +19,14 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from orchestrator.contract.gateway import DoorTotals, GatewayGrant
-from orchestrator.relay.control.protocol import Traffic
+from orchestrator.contract.gateway import GatewayGrant, Traffic
 from orchestrator.relay.gateway.policy import HOP_BY_HOP, Forward, Local, Refuse, decide
 from orchestrator.relay.gateway.redact import Scrubber, clean_response_headers
-from orchestrator.relay.gateway.upstream import Limits, describe
+from orchestrator.relay.gateway.upstream import describe, through
+from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink, credentials, refusal
 from orchestrator.relay.pace import Pace, Paced
-from orchestrator.relay.sockets import Listener, listen
+from orchestrator.relay.sockets import RunSocket
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +49,17 @@ class BodyTooLargeError(Exception):
 
 
 class RunGateway:
-    """Serves one grant until ``aclose``."""
+    """One run's gateway, from ``open`` to ``aclose``.  ``session``: shared by all runs, with their ``limits`` in it."""
 
-    def __init__(self, grant: GatewayGrant, *, session: aiohttp.ClientSession, limits: Limits) -> None:
+    def __init__(self, grant: GatewayGrant, *, session: aiohttp.ClientSession, limits: Limits, uplink: Uplink) -> None:
         self.grant = grant
         self.traffic = Traffic()
-        self._connections = 0
         self._session = session
         self._limits = limits
+        self._uplink = uplink
         self._pace = Pace()
         self._handlers: set[asyncio.Task[object]] = set()
-        self._listener: Listener | None = None
-        self._server: asyncio.Server | None = None
+        self._socket = RunSocket(self._accept, backlog=limits.connections)
         self._web = web.Server(
             self._handle,
             handler_cancellation=True,
@@ -71,41 +71,30 @@ class RunGateway:
 
     async def open(self) -> None:
         """Listen at the grant's socket.  Raises: OSError."""
-        listener = await asyncio.to_thread(listen, self.grant.socket_path, backlog=self._limits.connections)
-        server = await asyncio.get_running_loop().create_unix_server(self._connection, sock=listener.sock)
-        await self._stop_listening()
-        self._listener, self._server = listener, server
+        await self._socket.open(self.grant.socket_path)
 
     async def replace(self, grant: GatewayGrant) -> None:
         """Serve ``grant`` from the next request on; requests under way keep what they began with.  Raises: OSError."""
         previous, self.grant = self.grant, grant
-        listener = self._listener
         try:
-            if listener is None or listener.path != grant.socket_path or not await asyncio.to_thread(listener.in_place):
-                await self.open()
+            await self._socket.ensure(grant.socket_path)
         except OSError:
             self.grant = previous
             raise
 
     async def aclose(self) -> None:
         """Stop listening, remove the socket, cut what is under way; within about a second."""
-        await self._stop_listening()
+        await self._socket.aclose()
         await self._web.shutdown(timeout=0.05)
         if self._handlers:
             await asyncio.wait(self._handlers, timeout=1.0)
 
-    async def _stop_listening(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        if self._listener is not None:
-            await asyncio.to_thread(self._listener.remove)
+    def totals(self) -> Traffic:
+        """The counts of this moment."""
+        return replace(self.traffic, open=len(self._web.connections))
 
-    def totals(self) -> DoorTotals:
-        """Its counts."""
-        return DoorTotals(open=len(self._web.connections), connections=self._connections, **asdict(self.traffic))
-
-    def _connection(self) -> asyncio.Protocol:
-        self._connections += 1
+    def _accept(self) -> asyncio.Protocol:
+        self.traffic.connections += 1
         if len(self._web.connections) >= self._limits.connections:
             return Busy()
         return Paced(self._web(), self._pace)
@@ -158,22 +147,32 @@ class RunGateway:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
         self.traffic.requests += 1
+        url = URL(forward.url, encoded=True)
+        proxy = self._uplink.proxy_for_upstream(url.host or "")
+        if proxy is not None and url.scheme == "http":
+            headers.update(credentials(proxy))
         try:
             answer = await self._session.request(
                 request.method,
-                URL(forward.url, encoded=True),
+                url,
                 headers=headers,
                 data=self._upload(request) if request.body_exists else None,
                 allow_redirects=False,
+                ssl=self._uplink.tls,
+                **through(proxy),
             )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if isinstance(error.__cause__, BodyTooLargeError):
                 return self._refuse(request, self._too_large())
             self.traffic.failures += 1
-            sentence = describe(error, grant.route.upstream)
+            sentence = describe(error, grant.route.upstream, proxy)
             log.warning("run %s: %s", grant.run_id, sentence)
             return _answer(504 if isinstance(error, TimeoutError) else 502, "upstream_unreachable", sentence)
         try:
+            if proxy is not None and answer.status == 407:  # to a request by plain HTTP, which needs no tunnel
+                self.traffic.failures += 1
+                sentence = f"the model provider could not be reached: {refusal(407, known=proxy.username is not None)}"
+                return _answer(502, "upstream_unreachable", sentence)
             return await self._pass_down(request, answer, grant)
         finally:
             answer.close()  # hard, unless the body was read to its end: the connection is back in the pool then

@@ -13,15 +13,15 @@ LOG_BYTES: Final = 1024 * 1024
 """Of the file and of its one predecessor each."""
 
 
-class ScrubbingFormatter(logging.Formatter):
-    """Formats as usual, then takes out every key that is held at that moment."""
+class RedactingFormatter(logging.Formatter):
+    """Formats as usual, then takes out every key that the relay has at that moment."""
 
     def __init__(self, keys: Callable[[], Iterable[str]]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
         self._keys = keys
 
     def format(self, record: logging.LogRecord) -> str:
-        """One entry, without keys."""
+        """The entry, its traceback included, with ``***`` for each secret."""
         text = super().format(record)
         for key in self._keys():
             text = text.replace(key, "***")
@@ -35,7 +35,7 @@ def open_logging(path: Path, keys: Callable[[], Iterable[str]]) -> logging.handl
     target.setFormatter(logging.Formatter("%(message)s"))
     entries: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
     handler = logging.handlers.QueueHandler(entries)
-    handler.setFormatter(ScrubbingFormatter(keys))
+    handler.setFormatter(RedactingFormatter(keys))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # aiohttp's server quotes malformed requests with a traceback; asyncio names peers.  Ours say what is needed.
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""What the relay process holds: the grants, a gateway or a proxy for each, and the control socket of the service."""
+"""The relay process at work: a gateway or a proxy for each grant, and the control socket of the service."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ import contextlib
 import logging
 import os
 import time
-from dataclasses import asdict, replace
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import asdict, fields, replace
 from typing import Any, Final, TypeVar
 
 import aiohttp
 
 from orchestrator.contract.egress import EgressGrant
-from orchestrator.contract.gateway import GatewayGrant, RelayTotals
+from orchestrator.contract.gateway import GatewayGrant, RelayTotals, Traffic
 from orchestrator.errors import InvalidRequestError, PodmentorError
-from orchestrator.relay.control.protocol import (
+from orchestrator.relay.gateway.server import RunGateway
+from orchestrator.relay.gateway.upstream import open_session
+from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
+from orchestrator.relay.process.reports import ReportPublisher
+from orchestrator.relay.protocol import (
     MAX_LINE,
     VERSION,
-    Traffic,
     decode,
     egress_from_wire,
     encode,
     grant_from_wire,
+    network_from_wire,
+    totals_to_wire,
 )
-from orchestrator.relay.control.totals import Totals, totals_to_wire
-from orchestrator.relay.gateway.server import RunGateway
-from orchestrator.relay.gateway.upstream import Limits, open_session
-from orchestrator.relay.process.reports import Reporting
 from orchestrator.relay.proxy.resolver import Resolver, SystemResolver
 from orchestrator.relay.proxy.server import RunProxy
 from orchestrator.relay.sockets import Listener, same_user
@@ -40,10 +42,11 @@ log = logging.getLogger(__name__)
 CLOSE_SECONDS: Final = 1.8
 """Bound on the whole closing; what is not done by then ends with the process."""
 RECHECK_SECONDS: Final = 30.0
-"""Longest sleep."""
+"""Longest time between two looks at what is due."""
 REPORTS_LINGER: Final = 3600.0
 """How long reports are kept for a service that does not come back."""
 HELLO_SECONDS: Final = 10.0
+"""What a controller has to say which version it speaks."""
 WRITE_SECONDS: Final = 10.0
 
 
@@ -51,35 +54,37 @@ class RelayServer:
     """The grants, their gateways and proxies, and the control socket."""
 
     def __init__(
-        self, *, linger: float, limits: Limits, ca_file: Path | None, resolver: Resolver | None = None
+        self, *, linger: float, limits: Limits, resolver: Resolver | None = None, uplink: Uplink | None = None
     ) -> None:
         self._linger = linger
         self._limits = limits
-        self._ca_file = ca_file
+        self._uplink = uplink or Uplink()
         self._resolver = resolver or SystemResolver()
         self._gateways: dict[str, RunGateway] = {}
         self._proxies: dict[str, RunProxy] = {}
-        self._ended_gateways, self._ended_proxies = Totals(), Totals()
+        self._ended = RelayTotals(gateway=Traffic(), egress=Traffic())
+        """Counts of runs that are over."""
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
         self._tasks = TaskOwner("relay")
-        self._reporting = Reporting(self._tasks)
+        self._reports = ReportPublisher(self._tasks)
         self._controllers = 0
         self._session: aiohttp.ClientSession | None = None
 
-    def keys(self) -> list[str]:
-        """Every real key that is held now, for the log to leave out."""
-        return [key for gateway in self._gateways.values() if (key := gateway.grant.api_key) is not None]
+    def secrets(self) -> list[str]:
+        """Every secret that the relay has now, for the log to leave out."""
+        keys = [key for gateway in self._gateways.values() if (key := gateway.grant.api_key) is not None]
+        return [*keys, *self._uplink.secrets()]
 
     def stop(self) -> None:
-        """End soon."""
+        """Make ``serve`` return soon."""
         self._stop.set()
         self._changed.set()
 
     async def serve(self, listener: Listener, ready_fd: int | None) -> None:
         """Serve until stopped or without work; everything is closed and removed on return."""
-        self._session = open_session(self._limits, self._ca_file)
+        self._session = open_session(self._limits)
         server = await asyncio.start_unix_server(self._accept, sock=listener.sock, limit=MAX_LINE)
         log.info("relay %d ready, protocol %d", os.getpid(), VERSION)
         if ready_fd is not None:
@@ -97,7 +102,7 @@ class RelayServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._tasks.aclose(grace=0.5)
-                await asyncio.gather(*(door.aclose() for door in self._doors()), return_exceptions=True)
+                await asyncio.gather(*(server.aclose() for server in self._servers()), return_exceptions=True)
                 if self._session is not None:
                     await self._session.close()
         log.info("relay %d ended", os.getpid())
@@ -107,13 +112,13 @@ class RelayServer:
         while not self._stop.is_set():
             self._changed.clear()
             now = time.monotonic()
-            for run_id in {door.grant.run_id for door in self._doors() if door.grant.expires_at <= now}:
+            for run_id in {server.grant.run_id for server in self._servers() if server.grant.expires_at <= now}:
                 await self._revoke(run_id, expired_at=now)
             for proxy in self._proxies.values():
-                proxy.tell_due()
+                proxy.report_due()
             if self._stop.is_set():
                 return
-            wait = min([door.grant.expires_at - now for door in self._doors()], default=RECHECK_SECONDS)
+            wait = min([server.grant.expires_at - now for server in self._servers()], default=RECHECK_SECONDS)
             timeout = self._patience() if self._idle() else min(max(wait, 0.0), RECHECK_SECONDS)
             try:
                 async with asyncio.timeout(timeout):
@@ -123,12 +128,12 @@ class RelayServer:
                     log.info("no grants and nobody connected for %.1f s", timeout)
                     return
 
-    def _doors(self) -> list[RunGateway | RunProxy]:
+    def _servers(self) -> list[RunGateway | RunProxy]:
         return [*self._gateways.values(), *self._proxies.values()]
 
     def _patience(self) -> float:
-        """How long to stay without work."""
-        return max(self._linger, REPORTS_LINGER) if self._reporting.missed else self._linger
+        """Seconds to stay without work: longer while reports wait for a service that had asked for them."""
+        return max(self._linger, REPORTS_LINGER) if self._reports.missed else self._linger
 
     def _idle(self) -> bool:
         return not self._gateways and not self._proxies and self._controllers == 0
@@ -165,7 +170,12 @@ class RelayServer:
         if good:
             answer["ok"] = True
         else:
-            answer |= {"ok": False, "code": "wrong_version", "error": f"this relay speaks version {VERSION}"}
+            answer |= {
+                "ok": False,
+                "code": "wrong_version",
+                "error": f"relay {os.getpid()} speaks version {VERSION} of the protocol, the service another; "
+                f"it ends with its runs, or by: kill {os.getpid()}",
+            }
         await _send(writer, answer)
         return good
 
@@ -179,14 +189,15 @@ class RelayServer:
             answer |= {"ok": False, "code": error.code, "error": error.message}
         except OSError as error:
             answer |= {"ok": False, "code": "socket_failed", "error": f"the run's socket: {error.strerror or error}"}
-        except Exception as error:  # noqa: BLE001  # the message might quote the request, so only its kind is told
+        except Exception as error:  # noqa: BLE001  # the message might quote the request, so only its kind is logged and answered
             log.error("a request of the controller failed: %s", type(error).__name__)  # noqa: TRY400
             answer |= {"ok": False, "code": "internal", "error": type(error).__name__}
         await _send(writer, answer)
 
     async def _run(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any]:
         match message.get("op"):
-            case "ping":
+            case "configure":
+                await asyncio.to_thread(self._uplink.configure, network_from_wire(message.get("network")))
                 return {}
             case "grant":
                 await self._grant(grant_from_wire(message.get("grant")))
@@ -195,19 +206,17 @@ class RelayServer:
                 await self._grant_egress(egress_from_wire(message.get("grant")))
                 return {}
             case "revoke":
-                traffic = await self._revoke(str(message.get("run_id")))
-                counts = None if traffic is None else asdict(traffic)
-                return {"traffic": counts, "relay": self._reporting.relay_id, "reports": self._reporting.waiting_for}
+                await self._revoke(str(message.get("run_id")))
+                return {"relay": self._reports.relay_id, "reports": self._reports.waiting_for}
             case "granted":
-                return {"runs": sorted({door.grant.run_id for door in self._doors()})}
-            case "stats":
-                runs = {run: asdict(gateway.traffic) for run, gateway in self._gateways.items()}
-                return {"runs": runs, "totals": totals_to_wire(self._totals())}
+                return {"runs": sorted({server.grant.run_id for server in self._servers()})}
+            case "totals":
+                return {"totals": totals_to_wire(self._totals())}
             case "subscribe":
-                self._reporting.subscribe(writer)
-                return {"relay": self._reporting.relay_id}
+                self._reports.subscribe(writer)
+                return {"relay": self._reports.relay_id}
             case "taken":
-                self._reporting.taken(int(message.get("number", 0)))
+                self._reports.taken(int(message.get("number", 0)))
                 return {}
             case "shutdown":
                 self.stop()
@@ -222,7 +231,7 @@ class RelayServer:
             if (gateway := self._gateways.get(grant.run_id)) is not None:
                 await gateway.replace(grant)
             else:
-                gateway = RunGateway(grant, session=self._session, limits=self._limits)
+                gateway = RunGateway(grant, session=self._session, limits=self._limits, uplink=self._uplink)
                 await gateway.open()
                 self._gateways[grant.run_id] = gateway
                 log.info("run %s: granted", grant.run_id)
@@ -234,7 +243,9 @@ class RelayServer:
             if (proxy := self._proxies.get(grant.run_id)) is not None:
                 await proxy.replace(grant)
             else:
-                proxy = RunProxy(grant, resolver=self._resolver, limits=self._limits, report=self._reporting.put)
+                proxy = RunProxy(
+                    grant, resolver=self._resolver, limits=self._limits, report=self._reports.put, uplink=self._uplink
+                )
                 await proxy.open()
                 self._proxies[grant.run_id] = proxy
             log.info("run %s: egress to %d host patterns", grant.run_id, len(grant.rules))
@@ -242,36 +253,43 @@ class RelayServer:
 
     def _totals(self) -> RelayTotals:
         return RelayTotals(
-            gateway=self._ended_gateways.with_open(door.totals() for door in self._gateways.values()),
-            egress=self._ended_proxies.with_open(door.totals() for door in self._proxies.values()),
+            gateway=total([self._ended.gateway, *(gateway.totals() for gateway in self._gateways.values())]),
+            egress=total([self._ended.egress, *(proxy.totals() for proxy in self._proxies.values())]),
         )
 
-    async def _revoke(self, run_id: str, *, expired_at: float | None = None) -> Traffic | None:
+    async def _revoke(self, run_id: str, *, expired_at: float | None = None) -> None:
+        """Close what the run has; with ``expired_at``, only if one of its grants has ended by then."""
         async with self._lock:
             gateway, proxy = self._gateways.get(run_id), self._proxies.get(run_id)
-            doors = [door for door in (gateway, proxy) if door is not None]
-            if doors and expired_at is not None:
-                if all(door.grant.expires_at > expired_at for door in doors):
-                    return None  # renewed in the meantime
+            servers = [server for server in (gateway, proxy) if server is not None]
+            if servers and expired_at is not None:
+                if all(server.grant.expires_at > expired_at for server in servers):
+                    return  # renewed in the meantime
                 log.info("run %s: the grant's time is over", run_id)
-            for door in doors:
-                await door.aclose()
-            if self._gateways.pop(run_id, None) is not None and gateway is not None:
-                self._ended_gateways.ended(gateway.totals())
-            if self._proxies.pop(run_id, None) is not None and proxy is not None:
-                self._ended_proxies.ended(proxy.totals())
+            for server in servers:
+                await server.aclose()
+            if gateway is not None:
+                del self._gateways[run_id]
+                counts = replace(gateway.totals(), open=0)
+                self._ended = replace(self._ended, gateway=total([self._ended.gateway, counts]))
+                log.info("run %s: gateway ended, %s", run_id, asdict(counts))
+            if proxy is not None:
+                del self._proxies[run_id]
+                counts = replace(proxy.totals(), open=0)
+                self._ended = replace(self._ended, egress=total([self._ended.egress, counts]))
+                log.info("run %s: egress ended, %s", run_id, asdict(counts))
         self._changed.set()
-        if proxy is not None:
-            log.info("run %s: egress ended, %s", run_id, asdict(proxy.flow))
-        if gateway is None:
-            return None
-        log.info("run %s: ended, %s", run_id, asdict(gateway.traffic))
-        return gateway.traffic
+
+
+def total(parts: Iterable[Traffic]) -> Traffic:
+    """The counts of several gateways or proxies together."""
+    counts = list(parts)
+    return Traffic(**{field.name: sum(getattr(part, field.name) for part in counts) for field in fields(Traffic)})
 
 
 def by_own_clock(grant: Grant) -> Grant:
     """The grant with its end on the clock of this process (``time.monotonic``), which nobody sets: a run must not lose
-    its way out when the machine's time is put right.  Raises InvalidRequestError: it has expired."""
+    its egress when the machine's time is put right.  Raises InvalidRequestError: it has expired."""
     left = grant.expires_at - time.time()
     if left <= 0:
         raise InvalidRequestError("the grant has expired already")

@@ -1,0 +1,1 @@
+"""One run's egress proxy to the hosts on its allow-list."""

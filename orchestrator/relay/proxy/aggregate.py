@@ -25,19 +25,19 @@ class _Window:
     waiting: EgressReport | None = None
 
 
-class Tally:
-    """The reports of one run."""
+class Aggregator:
+    """Makes the reports of one run out of its attempts."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self._windows: dict[_Key, _Window] = {}
 
     def denied(self, host: str, port: int, reason: str, now: float) -> list[EgressReport]:
-        """An attempt was denied; what is to be reported now."""
+        """Count a denied attempt; what is to be reported now."""
         return self._note(EgressReport(run_id=self._run_id, verdict="denied", host=host, port=port, reason=reason), now)
 
     def ended(self, host: str, port: int, *, up: int, down: int, now: float) -> list[EgressReport]:
-        """A connection has ended after so many bytes; what is to be reported now."""
+        """Count a connection that has ended after so many bytes; what is to be reported now."""
         return self._note(
             EgressReport(run_id=self._run_id, verdict="allowed", host=host, port=port, bytes_up=up, bytes_down=down),
             now,

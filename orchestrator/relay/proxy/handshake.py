@@ -1,4 +1,4 @@
-"""A connection to the proxy until it is joined or refused: reads the one head that it may bring."""
+"""A client's connection to the proxy until it is joined to a host or refused: reads the one head that it may send."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ HEAD_SECONDS: Final = 30.0
 """What a client has to send its head."""
 LINGER_SECONDS: Final = 2.0
 LINGER_BYTES: Final = 4 * 1024 * 1024
-"""Taken and dropped from a client that was refused, so that it comes to read why."""
+"""Read and dropped from a client that was refused, so that it gets to read why."""
 
 
-class Visitor(asyncio.Protocol):
+class Handshake(asyncio.Protocol):
     """The client's end before there is another one.  Exactly one of ``join`` and ``refuse`` follows ``on_head``."""
 
     def __init__(
         self,
         tunnel: Tunnel,
         *,
-        on_head: Callable[[Visitor, Head], None],
-        on_error: Callable[[Visitor, WireError], None],
-        on_gone: Callable[[Visitor], None],
+        on_head: Callable[[Handshake, Head], None],
+        on_error: Callable[[Handshake, WireError], None],
+        on_end: Callable[[Handshake], None],
     ) -> None:
         self.tunnel = tunnel
         self.refusal: bytes | None = None
-        """Said at once, whatever the client wants."""
+        """Sent at once, whatever the client asks for."""
         self._on_head = on_head
         self._on_error = on_error
-        self._on_gone = on_gone
+        self._on_end = on_end
         self._reader = HeadReader()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waiting = b""
-        self._asked = False
+        self._complete = False
         self._refused = False
         self._dropped = 0
 
@@ -49,7 +49,7 @@ class Visitor(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come."""
+        """Start the time that the client has, or refuse it at once."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._timer = asyncio.get_running_loop().call_later(HEAD_SECONDS, transport.abort)
@@ -57,13 +57,13 @@ class Visitor(asyncio.Protocol):
             self.refuse(self.refusal)
 
     def data_received(self, data: bytes) -> None:
-        """A piece of the head."""
+        """Read a piece of the head; after it, keep what comes for the tunnel or drop it."""
         if self._refused:
             self._dropped += len(data)
             if self._dropped > LINGER_BYTES:
                 self.abort()
             return
-        if self._asked:
+        if self._complete:
             self._waiting += data  # read before reading was paused
             return
         try:
@@ -72,7 +72,7 @@ class Visitor(asyncio.Protocol):
             self._on_error(self, error)
             return
         if head is not None:
-            self._asked = True
+            self._complete = True
             self._waiting = self._reader.rest
             assert self._transport is not None
             self._transport.pause_reading()
@@ -80,11 +80,11 @@ class Visitor(asyncio.Protocol):
             self._on_head(self, head)
 
     def eof_received(self) -> bool:
-        """A client that stops here has not asked for anything; one that was refused has heard it."""
+        """Close: a client that stops here has not asked for anything, or was refused already."""
         return False
 
     def refuse(self, message: bytes) -> None:
-        """Say no, and let go of the client when it has had the time to read that."""
+        """Send ``message`` and close the connection once the client has had the time to read it."""
         self._refused = True
         self._cancel()
         if self.alive:
@@ -95,7 +95,7 @@ class Visitor(asyncio.Protocol):
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.close)
 
     def join(self, message: bytes, *, pace: Pace | None = None) -> None:
-        """Hand the connection over to the tunnel; ``message`` is said to the client first."""
+        """Hand the connection over to the tunnel; ``message`` is sent to the client first."""
         assert self._transport is not None
         end = self.tunnel.client
         protocol = end if pace is None else Paced(end, pace)
@@ -103,7 +103,7 @@ class Visitor(asyncio.Protocol):
         protocol.connection_made(self._transport)
         self._transport.write(message)
         self._transport = None
-        self._on_gone(self)
+        self._on_end(self)
         self.tunnel.join()
         if end.transport is not None:
             end.transport.resume_reading()
@@ -111,16 +111,16 @@ class Visitor(asyncio.Protocol):
             protocol.data_received(self._waiting)
 
     def abort(self) -> None:
-        """Cut it."""
+        """Reset the connection."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client is gone."""
+        """The client has gone: nothing will be sent to it any more."""
         del error
         self._cancel()
         self._transport = None
-        self._on_gone(self)
+        self._on_end(self)
 
     def _cancel(self) -> None:
         if self._timer is not None:
@@ -128,10 +128,10 @@ class Visitor(asyncio.Protocol):
             self._timer = None
 
 
-class Shut(asyncio.Protocol):
-    """Closes a connection at once."""
+class Abort(asyncio.Protocol):
+    """Closes a connection at once, without an answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Without a word."""
+        """Reset the connection."""
         assert isinstance(transport, asyncio.Transport)
         transport.abort()

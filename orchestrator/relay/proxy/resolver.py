@@ -37,14 +37,14 @@ class SystemResolver:
         self._threads = asyncio.Semaphore(THREADS)
 
     async def resolve(self, host: str) -> list[Address]:
-        """By ``getaddrinfo``."""
+        """The addresses that ``getaddrinfo`` gives, at most ``MAX_ADDRESSES``."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[Address]] = loop.create_future()
 
-        def tell(addresses: list[Address] | None, error: Exception | None) -> None:
+        def settle(addresses: list[Address] | None, error: Exception | None) -> None:
             self._threads.release()
             if answer.done():
-                return  # nobody waits any more
+                return  # the caller has given up
             if addresses is None:
                 answer.set_exception(error or UnknownNameError())
             else:
@@ -56,7 +56,7 @@ class SystemResolver:
             except (UnknownNameError, OSError) as failure:
                 found, error = None, failure
             with contextlib.suppress(RuntimeError):  # the loop has been closed
-                loop.call_soon_threadsafe(tell, found, error)
+                loop.call_soon_threadsafe(settle, found, error)
 
         await self._threads.acquire()
         threading.Thread(target=look_up, name="resolver", daemon=True).start()

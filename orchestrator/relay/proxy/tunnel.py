@@ -1,7 +1,7 @@
 """Joins two connections: what comes in at one end goes out at the other, as it comes.
 
-Each end stops reading while the other cannot write.  An end that has said all it has to say is passed on as such and
-may go on to listen.  What breaks off at one end breaks off at the other.
+Each end stops reading while the other cannot write.  The end of one direction is passed on as such; the
+other direction goes on.  What breaks off at one end breaks off at the other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLUSH_SECONDS: Final = 30.0
 
 
 class Filter(Protocol):
-    """What one direction goes through."""
+    """Checks one direction of a plain HTTP exchange and finds its end."""
 
     @property
     def done(self) -> bool:
@@ -38,7 +38,7 @@ class Filter(Protocol):
 
 
 class End(asyncio.Protocol):
-    """One of the two connections."""
+    """One of the two connections: what it reads is written to ``other``."""
 
     def __init__(self, tunnel: Tunnel) -> None:
         self.tunnel = tunnel
@@ -53,12 +53,12 @@ class End(asyncio.Protocol):
         """Nothing more comes from here."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
+        """Keep the transport, with a bound on what may wait to be written to it."""
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on."""
+        """Write it to the other end, through the filter if there is one."""
         self.tunnel.active = True
         other = self.other
         if other is None or other.transport is None or self.ended:
@@ -87,11 +87,11 @@ class End(asyncio.Protocol):
         if self.last or other.ended:
             self.tunnel.finish()
         elif self.filter is None and other.transport.can_write_eof():
-            other.transport.write_eof()  # a plain request says itself where it ends, and servers take this amiss
+            other.transport.write_eof()  # not of a plain request: it says itself where it ends, and servers may mind
         return True
 
     def _fail(self, reason: str) -> None:
-        """Cut everything; a client that has heard nothing of its answer is told why."""
+        """Cut everything; a client that has got nothing of its answer yet is sent the reason."""
         if self.last and not self.count and self.other is not None and self.other.transport is not None:
             self.other.transport.write(answer(502, reason))
             self.tunnel.finish()
@@ -99,23 +99,23 @@ class End(asyncio.Protocol):
             self.tunnel.abort()
 
     def pause_writing(self) -> None:
-        """Let the other end wait."""
+        """Stop reading the other end."""
         if self.other is not None and self.other.transport is not None:
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Read the other end again."""
         self.tunnel.active = True
         if self.other is not None and self.other.transport is not None and not self.tunnel.over:
             self.other.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The end of this end."""
+        """Report it to the tunnel, which a broken connection takes with it."""
         self.transport = None
         self.ended = True
         if error is not None or not self.tunnel.over:
             self.tunnel.abort()
-        self.tunnel.lost(self)
+        self.tunnel.end_lost()
 
 
 class Tunnel:
@@ -125,12 +125,12 @@ class Tunnel:
         self.client = End(self)
         self.server = End(self)
         self.active = True
-        """Something has moved since the last look."""
+        """Bytes have moved since the last check."""
         self.over = False
         self._idle = idle_seconds
         self.on_end = on_end
         self._timer: asyncio.TimerHandle | None = None
-        self._told = False
+        self._reported = False
 
     def join(self) -> None:
         """Let it flow, from now on with the idle time watched."""
@@ -139,16 +139,16 @@ class Tunnel:
 
     def _watch(self) -> None:
         self.active = False
-        self._timer = asyncio.get_running_loop().call_later(self._idle, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._idle, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.active and not self.over:
             self._watch()
         else:
             self.abort()
 
     def finish(self) -> None:
-        """Everything has been said: close both ends once they have taken what is on the way to them."""
+        """Nothing more comes: close both ends once they have taken what is on the way to them."""
         if self.over:
             return
         self.over = True
@@ -159,19 +159,18 @@ class Tunnel:
                 end.transport.close()
 
     def abort(self) -> None:
-        """Cut both ends."""
+        """Reset both connections."""
         self.over = True
         self._cancel()
         for end in (self.client, self.server):
             if end.transport is not None:
                 end.transport.abort()
 
-    def lost(self, end: End) -> None:
-        """One end is gone."""
-        del end
-        if self._told or self.client.transport is not None or self.server.transport is not None:
+    def end_lost(self) -> None:
+        """One end is gone; call ``on_end`` once both are."""
+        if self._reported or self.client.transport is not None or self.server.transport is not None:
             return
-        self._told = True
+        self._reported = True
         self._cancel()
         self.on_end()
 

@@ -7,7 +7,7 @@ import sqlite3
 from typing import Final, get_args
 
 from orchestrator.contract import metrics as m
-from orchestrator.contract.gateway import DoorTotals, Relay
+from orchestrator.contract.gateway import Relay, Traffic
 from orchestrator.contract.metrics import Metrics
 from orchestrator.contract.runs import RunState
 from orchestrator.errors import SandboxError
@@ -48,7 +48,7 @@ class Census:
         for door, counts in (("gateway", gateway), ("egress", egress)):
             self._put_door(door, counts)
 
-    def _put_door(self, door: str, counts: DoorTotals | None) -> None:
+    def _put_door(self, door: str, counts: Traffic | None) -> None:
         put = self._metrics.put
         put(m.RELAY_OPEN, None if counts is None else counts.open, door=door)
         put(m.RELAY_CONNECTIONS, None if counts is None else counts.connections, door=door)

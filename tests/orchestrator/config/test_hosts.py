@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config.hosts import HostPattern, as_address, egress_pattern, normalise_host, parse_pattern
+from orchestrator.config.hosts import (
+    HostPattern,
+    as_address,
+    direct_pattern,
+    egress_pattern,
+    is_direct,
+    normalise_host,
+    parse_pattern,
+)
 
 LABEL = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 NAME = st.lists(LABEL, min_size=1, max_size=4).map(".".join)
@@ -45,6 +53,11 @@ def test_patterns_have_a_normal_form(text: str, normal: str) -> None:
         ("*.com.", "too broad"),
         ("*.co.uk", "anybody can have a name"),
         ("*.GitHub.io", "anybody can have a name"),
+        ("*.amazonaws.com", "anybody can have a name"),
+        ("*.storage.googleapis.com", "anybody can have a name"),
+        ("*.eu-west-1.compute.amazonaws.com", "anybody can have a name"),
+        ("*.kobe.jp", "anybody can have a name"),
+        ("*.公司.cn", "anybody can have a name"),
         ("*.192.0.2.7", "no names below"),
         ("*.2.7", "unusual form"),
         ("*.*.example.com", "a star only"),
@@ -88,6 +101,27 @@ def test_patterns_have_a_normal_form(text: str, normal: str) -> None:
 def test_what_is_no_pattern_or_too_broad_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_pattern(text)
+
+
+SHARED = """
+ac.uk co.uk gov.uk me.uk org.uk com.au net.au org.au com.br com.cn co.in co.jp ne.jp or.jp co.kr com.mx co.nz com.sg
+com.tr com.tw co.za amazonaws.com appspot.com azureedge.net azurewebsites.net blogspot.com cloudapp.net cloudfront.net
+core.windows.net blob.core.windows.net deno.dev duckdns.org firebaseapp.com fly.dev github.io githubusercontent.com
+gitlab.io herokuapp.com netlify.app ngrok.app ngrok.io ngrok-free.app nip.io onrender.com pages.dev r2.dev repl.co
+run.app s3.amazonaws.com sslip.io storage.googleapis.com surge.sh trycloudflare.com vercel.app web.app workers.dev
+"""
+
+
+@pytest.mark.parametrize("domain", SHARED.split())
+def test_no_update_of_the_public_suffix_list_loses_a_shared_domain(domain: str) -> None:
+    with pytest.raises(ValueError, match="anybody can have a name"):
+        parse_pattern(f"*.{domain}")
+    assert str(parse_pattern(f"mine.{domain}")) == f"mine.{domain}"
+
+
+@pytest.mark.parametrize("domain", ["python.org", "corp.example", "mirror.internal", "github.com", "city.kobe.jp"])
+def test_a_wildcard_below_a_domain_with_one_owner_is_fine(domain: str) -> None:
+    assert str(parse_pattern(f"*.{domain}")) == f"*.{domain}"
 
 
 @given(st.text(max_size=40))
@@ -143,3 +177,30 @@ def test_covering_means_that_no_host_is_gained(wide: HostPattern, narrow: HostPa
     if wide.covers(narrow) and narrow.matches_host(host):
         assert wide.matches_host(host)
         assert set(narrow.ports) <= set(wide.ports)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "host", "direct"),
+    [
+        ("a.example", "a.example", True),
+        ("a.example", "b.a.example", False),
+        ("*.a.example", "b.a.example", True),
+        ("*.a.example", "c.b.a.example", True),
+        ("*.a.example", "a.example", False),
+        ("*.a.example", "ba.example", False),
+        ("10.0.0.0/8", "10.9.8.7", True),
+        ("10.0.0.0/8", "11.9.8.7", False),
+        ("10.0.0.0/8", "2001:db8::1", False),
+        ("10.0.0.0/8", "ten.example", False),
+        ("2001:db8::/32", "2001:db8::1", True),
+        ("*.example", "192.0.2.7", False),
+        ("192.0.2.7", "192.0.2.7", True),
+    ],
+)
+def test_what_is_reached_without_the_networks_proxy(pattern: str, host: str, *, direct: bool) -> None:
+    assert is_direct(host, [direct_pattern(pattern)]) is direct
+    assert not is_direct(host, [])
+
+
+def test_this_machine_is_never_reached_through_another() -> None:
+    assert all(is_direct(host, []) for host in ("localhost", "127.0.0.1", "127.9.9.9", "::1"))

@@ -42,6 +42,26 @@ def test_the_values_take_their_place_and_what_came_out_is_not_looked_at_again() 
     assert filled.external_agent.backends["gemini"].api_key is None
 
 
+PROXY = """
+egress:
+  upstream_proxy: {url: "http://p.example:3128", username: pm, password: "${secret:proxy_password}"}
+"""
+
+
+def test_the_password_of_the_networks_proxy_may_be_one() -> None:
+    assert names_in(load(PROXY)) == {"proxy_password": "egress.upstream_proxy.password"}
+    filled = fill(load(PROXY), {"proxy_password": "open-sesame"})
+    assert filled.egress.upstream_proxy is not None
+    assert filled.egress.upstream_proxy.password is not None
+    assert filled.egress.upstream_proxy.password.get_secret_value() == "open-sesame"
+    assert "open-sesame" not in repr(public(filled)) + repr(filled)
+    assert public(filled)["egress"]["upstream_proxy"]["password"] == "***"
+    with pytest.raises(ConfigError, match=r"egress\.upstream_proxy\.password: .*podmentor vault set proxy_password"):
+        fill(load(PROXY), {})
+    with pytest.raises(ConfigError, match=r"api_key and extra_env, and in egress\.upstream_proxy\.password"):
+        load(PROXY.replace("pm", '"${secret:user}"'))
+
+
 def test_a_missing_one_names_key_and_command() -> None:
     with pytest.raises(ConfigError, match=r"backends\.codex\.api_key: .*podmentor vault set codex_key"):
         fill(load(), {"a.b-c": "x"})

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.contract.egress import EgressGrant, EgressReport
-from orchestrator.relay.gateway.upstream import Limits
+from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 from orchestrator.relay.proxy.server import RunProxy
 from tests.fakes.resolver import ScriptedResolver
 
@@ -140,11 +141,13 @@ def plain(host: str, port: int, *fields: str, method: str = "GET", body: bytes =
 
 @contextlib.asynccontextmanager
 async def proxy_with(
-    directory: Path, *rules: str, resolver: ScriptedResolver, limits: Limits | None = None
+    directory: Path, *rules: str, resolver: ScriptedResolver, limits: Limits | None = None, uplink: Uplink | None = None
 ) -> AsyncIterator[Running]:
     grant = egress_grant(directory, *rules)
     reports: list[EgressReport] = []
-    proxy = RunProxy(grant, resolver=resolver, limits=limits or Limits(), report=reports.append)
+    proxy = RunProxy(
+        grant, resolver=resolver, limits=limits or Limits(), report=reports.append, uplink=uplink or Uplink()
+    )
     await proxy.open()
     running = Running(proxy, resolver, grant.socket_path, reports)
     try:

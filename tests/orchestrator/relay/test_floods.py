@@ -9,10 +9,12 @@ import pytest
 from aiohttp import web
 
 from orchestrator.relay.gateway.server import RunGateway
-from orchestrator.relay.gateway.upstream import Limits, open_session
+from orchestrator.relay.gateway.upstream import open_session
+from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 from orchestrator.relay.pace import PIECE
 from orchestrator.relay.proxy.http1.body import Chunked
-from orchestrator.relay.proxy.server import TURNED_AWAY
+from orchestrator.relay.proxy.server import REFUSED_AT_ONCE
 from tests.fakes.resolver import ScriptedResolver
 from tests.orchestrator.relay.proxied import eventually, plain, proxy_with, target
 from tests.orchestrator.relay.support import TOKEN, Provider, exchange, grant_for
@@ -37,16 +39,16 @@ async def test_connections_over_the_limit_take_few_descriptors_each_for_a_moment
                             client.connect(str(running.path))
                             break
                         await asyncio.sleep(0.001)
-                assert len(running.proxy._visitors) <= limits.connections + TURNED_AWAY
-            told, silent = 0, 0
+                assert len(running.proxy._handshakes) <= limits.connections + REFUSED_AT_ONCE
+            answered, silent = 0, 0
             for client in clients[limits.connections :]:
                 async with asyncio.timeout(20):
                     answer = await asyncio.get_running_loop().sock_recv(client, 65536)
-                told += answer.startswith(b"HTTP/1.1 503 podmentor: too many connections")
+                answered += answer.startswith(b"HTTP/1.1 503 podmentor: too many connections")
                 silent += answer == b""
-            assert told >= TURNED_AWAY
+            assert answered >= REFUSED_AT_ONCE
             assert silent > 0
-            assert told + silent == len(clients) - limits.connections
+            assert answered + silent == len(clients) - limits.connections
         finally:
             for client in clients:
                 client.close()
@@ -102,7 +104,7 @@ async def test_the_gateway_reads_in_small_pieces_too(
     provider.handler = keep
     grant, limits = grant_for(directory, provider.url), Limits()
     async with open_session(limits) as session:
-        gateway = RunGateway(grant, session=session, limits=limits)
+        gateway = RunGateway(grant, session=session, limits=limits, uplink=Uplink())
         await gateway.open()
         head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {TOKEN}\r\nTransfer-Encoding: chunked\r\n"
         answer = await exchange(grant.socket_path, head.encode() + b"Connection: close\r\n\r\n" + ONES + END)
@@ -117,7 +119,7 @@ async def test_a_client_that_reads_no_answers_is_not_read_for_ever(provider: Pro
     """Requests in a row, whose answers pile up: at some point no more are taken."""
     grant, limits = grant_for(directory, provider.url), Limits()
     async with open_session(limits) as session:
-        gateway = RunGateway(grant, session=session, limits=limits)
+        gateway = RunGateway(grant, session=session, limits=limits, uplink=Uplink())
         await gateway.open()
         client = socket.socket(socket.AF_UNIX)
         client.setblocking(False)

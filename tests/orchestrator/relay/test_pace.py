@@ -3,7 +3,7 @@ from typing import cast
 
 import pytest
 
-from orchestrator.relay.pace import FREE_SECONDS, PIECE, REST, Pace, Paced
+from orchestrator.relay.pace import FREE_SECONDS, PAUSE, PIECE, Pace, Paced
 from tests.orchestrator.relay.proxied import eventually
 
 
@@ -83,8 +83,8 @@ async def test_behind_a_dear_piece_there_is_a_rest_for_all_connections_of_the_ru
     two.data_received(b"b" * PIECE)
     assert (len(first.pieces), len(second.pieces)) == (1, 0)
     assert not transport.is_reading(), "nothing more is taken from the client meanwhile"
-    assert pace.wait() == pytest.approx(REST * 0.01)
-    clock[0] += REST * 0.01
+    assert pace.wait() == pytest.approx(PAUSE * 0.01)
+    clock[0] += PAUSE * 0.01
     async with asyncio.timeout(20):
         while len(first.pieces) + len(second.pieces) < 4:
             await asyncio.sleep(0.001)
@@ -94,7 +94,7 @@ async def test_behind_a_dear_piece_there_is_a_rest_for_all_connections_of_the_ru
     assert transport.is_reading()
 
 
-async def test_the_end_is_told_behind_everything_else_and_once() -> None:
+async def test_the_end_is_passed_on_behind_everything_else_and_once() -> None:
     clock = [0.0]
     one, inner, transport = paced(0.01, clock)
     one.data_received(b"a" * 2 * PIECE)

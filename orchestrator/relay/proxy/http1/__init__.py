@@ -1,0 +1,1 @@
+"""HTTP/1 as the egress proxy reads and writes it.  Pure."""

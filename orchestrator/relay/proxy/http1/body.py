@@ -34,7 +34,7 @@ class Body:
         return b""
 
     def fields(self) -> list[str]:
-        """The header fields that tell its length."""
+        """The header fields that give its length."""
         return []
 
     def clean_end(self) -> bool:
@@ -49,28 +49,28 @@ class Body:
 
 
 class NoBody(Body):
-    """There is none."""
+    """No body, and no header field that says so."""
 
 
 class Length(Body):
-    """So many bytes.  ``told``: the length to tell, where it is not that of the bytes to come."""
+    """So many bytes.  ``announced``: the length in the header, where it is not that of the bytes to come."""
 
     __slots__ = ("_left", "size")
 
-    def __init__(self, size: int, *, told: int | None = None) -> None:
+    def __init__(self, size: int, *, announced: int | None = None) -> None:
         super().__init__(done=size == 0)
-        self.size = size if told is None else told
+        self.size = size if announced is None else announced
         self._left = size
 
     def feed(self, data: bytes) -> bytes:
-        """All of it, up to the length."""
+        """What is left of the length; the rest of ``data`` is dropped."""
         passed = data[: self._left]
         self._left -= len(passed)
         self.done = self._left == 0
         return passed
 
     def fields(self) -> list[str]:
-        """Content-Length."""
+        """Content-Length as announced."""
         return [f"Content-Length: {self.size}"]
 
 
@@ -83,11 +83,11 @@ class UntilEnd(Body):
         super().__init__(done=False)
 
     def feed(self, data: bytes) -> bytes:
-        """All of it."""
+        """Everything, as it is."""
         return data
 
     def clean_end(self) -> bool:
-        """It ends so."""
+        """Always: the end of the connection is the end of the body."""
         return True
 
 
@@ -158,5 +158,5 @@ class Chunked(Body):
         return size
 
     def fields(self) -> list[str]:
-        """Transfer-Encoding."""
+        """Transfer-Encoding: the chunks go on as they came."""
         return ["Transfer-Encoding: chunked"]

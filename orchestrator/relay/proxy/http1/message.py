@@ -22,7 +22,7 @@ HOP_BY_HOP: Final = frozenset(
         "content-length",
     }
 )
-"""Said anew, or meant for the next hop only."""
+"""Written anew, or meant for the next hop only."""
 LOOKALIKES: Final = frozenset({"content_length", "transfer_encoding"})
 """Some servers take these for the names with a dash."""
 
@@ -95,7 +95,7 @@ def read_fields(lines: Iterable[bytes], status: int) -> Fields:
             raise WireError(status, "a header field cannot be read")
         name = found[1].decode()
         if name.lower() in LOOKALIKES:
-            raise WireError(status, "a header field looks like one that tells a body's length")
+            raise WireError(status, "a header field looks like one that gives a body's length")
         fields.append((name, found[2].strip(b" \t").decode("latin-1")))
     return tuple(fields)
 
@@ -117,7 +117,7 @@ def end_to_end(fields: Fields, *, also: tuple[str, ...] = ()) -> Fields:
 
 
 def framing(fields: Fields, status: int) -> Body | None:
-    """The length that the fields tell; None: they tell nothing.  Raises: WireError with ``status``."""
+    """The length that the fields give; None: they give none.  Raises: WireError with ``status``."""
     codings, lengths = values(fields, "transfer-encoding"), values(fields, "content-length")
     if codings:
         if lengths:

@@ -1,8 +1,8 @@
 """Reads what a client says to the egress proxy.  Pure.
 
-Strict where leniency lets two readers see two things: every line ends with CR LF, no folded lines, no second word on
-how long a body is.  What is not understood is refused, never passed on; and what is passed on was written by us from
-what was understood, for one request of one connection.
+Strict where leniency lets two readers see two things: every line ends with CR LF, no folded lines, no second
+statement of how long a body is.  What is not understood is refused, never passed on; and what is passed on was written
+by us from what was understood, for one request of one connection.
 """
 
 from __future__ import annotations

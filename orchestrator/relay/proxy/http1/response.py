@@ -42,6 +42,27 @@ class Answer:
         return render([f"HTTP/1.1 {self.status} "], self.fields, self.body)
 
 
+class ConnectAnswerReader:
+    """The head of a proxy's answer to CONNECT.  No body belongs to it when the connection is made (RFC 9110, 9.3.6)."""
+
+    def __init__(self) -> None:
+        self._lines = LineReader(MAX_ANSWER_HEAD, 502)
+
+    def feed(self, data: bytes) -> int | None:
+        """Take the next bytes; the status once the head is complete.  Raises: WireError."""
+        self._lines.feed(data)
+        if not self._lines.complete:
+            return None
+        if (found := _STATUS.fullmatch(self._lines.lines[0])) is None:
+            raise WireError(502, "the proxy's answer is not HTTP/1")
+        return int(found[1])
+
+    @property
+    def rest(self) -> bytes:
+        """What came behind the head."""
+        return self._lines.rest
+
+
 class AnswerReader:
     """The heads of the answer to a request with ``method``: interim ones, and the last."""
 
@@ -76,13 +97,13 @@ def _answer(lines: list[bytes], method: str) -> Answer:
     if status == 101:
         raise WireError(502, "the server wants another protocol")
     fields = read_fields(lines[1:], 502)
-    told = framing(fields, 502)
+    announced = framing(fields, 502)
     body: Body
     if method == "HEAD" or status in {204, 304} or status < 200:
-        # The length is that of a body which does not come: told on, and not waited for.
-        body = Length(0, told=told.size) if isinstance(told, Length) and status >= 200 else NoBody()
+        # The length is that of a body which does not come: passed on, and not waited for.
+        body = Length(0, announced=announced.size) if isinstance(announced, Length) and status >= 200 else NoBody()
     else:
-        body = UntilEnd() if told is None else told
+        body = UntilEnd() if announced is None else announced
     return Answer(status, end_to_end(fields), body)
 
 

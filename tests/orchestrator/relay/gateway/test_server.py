@@ -13,7 +13,9 @@ from aiohttp import web
 
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.relay.gateway.server import LOGGED_REFUSALS, RunGateway
-from orchestrator.relay.gateway.upstream import Limits, open_session
+from orchestrator.relay.gateway.upstream import open_session
+from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 from tests.orchestrator.relay.support import (
     AUTH,
     KEY,
@@ -32,7 +34,7 @@ from tests.orchestrator.relay.support import (
 async def serving(grant: GatewayGrant, limits: Limits | None = None) -> AsyncIterator[RunGateway]:
     limits = limits or Limits()
     session = open_session(limits)
-    gateway = RunGateway(grant, session=session, limits=limits)
+    gateway = RunGateway(grant, session=session, limits=limits, uplink=Uplink())
     await gateway.open()
     try:
         yield gateway
@@ -365,7 +367,7 @@ async def test_expect_100_continue_is_answered_here(provider: Provider, director
     assert "expect" not in provider.requests[0][2]
 
 
-async def test_connections_over_the_limit_are_told_so(provider: Provider, directory: Path) -> None:
+async def test_connections_over_the_limit_are_answered_so(provider: Provider, directory: Path) -> None:
     grant = grant_for(directory, provider.url)
     async with serving(grant, Limits(connections=1)), agent(grant.socket_path) as client:
         assert (await client.head("http://gateway/")).status == 200  # its connection stays open

@@ -8,7 +8,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from orchestrator.relay.gateway.upstream import Limits, describe, open_session
+from orchestrator.contract.egress import Network
+from orchestrator.relay.gateway.upstream import NO_NAME, describe, open_session
+from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 
 
 @pytest.fixture
@@ -56,15 +59,16 @@ async def test_certificates_are_verified_and_further_authorities_can_be_trusted(
     try:
         async with open_session(Limits()) as session:
             with pytest.raises(aiohttp.ClientConnectorCertificateError) as caught:
-                await session.get(url)
+                await session.get(url, ssl=Uplink().tls)
         sentence = describe(caught.value, url)
         assert sentence.startswith(
             f"the model provider at localhost:{server.port} could not be reached: its certificate was refused (self"
         )
-        async with open_session(Limits(), certificate) as session:
-            assert await (await session.get(url)).text() == "hello"
+        trusting = Uplink(Network(ca_file=certificate)).tls
+        async with open_session(Limits()) as session:
+            assert await (await session.get(url, ssl=trusting)).text() == "hello"
             with pytest.raises(aiohttp.ClientConnectorCertificateError) as caught:
-                await session.get(url.replace("localhost", "127.0.0.1"))  # not the name that it is for
+                await session.get(url.replace("localhost", "127.0.0.1"), ssl=trusting)  # not the name that it is for
     finally:
         await server.close()
 
@@ -89,13 +93,13 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
     await server.close()
 
 
-def test_reasons_are_told_in_words() -> None:
+def test_reasons_are_plain_sentences() -> None:
     url = "https://user:secret@api.example.test/v1?key=secret"
     for error, reason in (
         (TimeoutError(), "it did not answer in time"),
         (aiohttp.ConnectionTimeoutError("x"), "connecting took too long"),
         (aiohttp.ServerDisconnectedError(), "it closed the connection without an answer"),
-        (socket.gaierror(-2, "secret"), "its name is not known"),
+        (socket.gaierror(-2, "secret"), f"its name is not known; {NO_NAME}"),
         (OSError(113, "secret"), "no route to host"),
         (ssl.SSLError("secret"), "TLS failed"),
         (ValueError("secret"), "the connection broke off"),

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.contract.egress import EgressReport
-from orchestrator.relay.gateway.upstream import Limits
+from orchestrator.contract.gateway import Traffic
+from orchestrator.relay.limits import Limits
+from orchestrator.relay.network import Uplink
 from orchestrator.relay.proxy import handshake
 from orchestrator.relay.proxy import server as proxy
-from orchestrator.relay.proxy.server import Flow, RunProxy
+from orchestrator.relay.proxy.server import RunProxy
 from tests.fakes.resolver import ScriptedResolver
 from tests.orchestrator.relay.proxied import (
     Streams,
@@ -55,7 +57,7 @@ async def test_a_tunnel_carries_both_directions_and_each_end_alone(directory: Pa
             )
         ]
         assert server.received == [b"over and out"]
-        assert running.proxy.flow == Flow(connections=1, bytes_up=12, bytes_down=5)
+        assert running.proxy.traffic == Traffic(connections=1, requests=1, bytes_up=12, bytes_down=5)
 
 
 async def test_a_server_may_stop_first_and_the_client_go_on(directory: Path) -> None:
@@ -295,7 +297,7 @@ async def test_what_cannot_be_read_is_refused_and_not_reported_as_a_target(direc
     async with proxy_with(directory, "good.example", resolver=good()) as running:
         said = await running.said(b"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n")
         assert said.startswith(b"HTTP/1.1 400 podmentor: this is a proxy")
-        assert running.proxy.flow == Flow(failures=1)
+        assert running.proxy.traffic == Traffic(connections=1, failures=1)
         assert running.reports == []
 
 
@@ -308,7 +310,7 @@ async def test_an_unknown_name_and_a_closed_port_are_no_denials(directory: Path)
         assert said.startswith(b"HTTP/1.1 502 podmentor: none.example:443 is not known")
         said = await running.said(connect("good.example", closed))
         assert said.startswith(f"HTTP/1.1 502 podmentor: good.example:{closed} refused the connection".encode())
-        assert running.proxy.flow == Flow(failures=2)
+        assert running.proxy.traffic == Traffic(connections=2, failures=2)
         assert running.reports == []
 
 
@@ -376,7 +378,7 @@ async def test_a_client_that_goes_away_while_its_name_is_looked_up_leaves_nothin
         resolver.gate.set()
         await running.reported(1)
         assert not running.proxy._tunnels
-        assert not running.proxy._visitors
+        assert not running.proxy._handshakes
 
 
 async def test_the_end_of_the_grant_cuts_what_is_under_way_and_reports_it(directory: Path) -> None:
@@ -422,7 +424,7 @@ async def test_a_socket_that_is_gone_is_made_anew(directory: Path) -> None:
 
 async def test_a_grant_whose_directory_is_gone_is_refused(directory: Path) -> None:
     grant = replace(egress_grant(directory, "good.example"), socket_path=directory / "nowhere" / "egress.sock")
-    proxy = RunProxy(grant, resolver=good(), limits=Limits(), report=lambda _: None)
+    proxy = RunProxy(grant, resolver=good(), limits=Limits(), report=lambda _: None, uplink=Uplink())
     with pytest.raises(OSError, match="No such file"):
         await proxy.open()
     await proxy.aclose()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.contract.egress import EgressReport
-from orchestrator.contract.gateway import DoorTotals, RelayTotals
+from orchestrator.contract.gateway import RelayTotals, Traffic
 from orchestrator.contract.runs import LimitsRequest
 from orchestrator.errors import StorageError
 from tests.orchestrator.runs.harness import USER, World, answer, shape
@@ -105,7 +105,7 @@ async def test_reports_of_the_proxy_are_counted_also_without_their_run(world: Wo
 
 
 async def test_the_relays_numbers_are_absent_when_nobody_knows_them(world: World) -> None:
-    door = DoorTotals(open=2, connections=3, requests=4, refusals=5, failures=6, bytes_up=7, bytes_down=8)
+    door = Traffic(open=2, connections=3, requests=4, refusals=5, failures=6, bytes_up=7, bytes_down=8)
     async with world.service() as service:
         world.relay.counts = RelayTotals(gateway=door, egress=door)
         await service.census.look()

@@ -23,7 +23,7 @@ def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
 def test_a_body_ends_where_it_says(size: int) -> None:
     assert passed(Length(5), b"12345GET / HTTP/1.1", size) == (b"12345", True)
     assert passed(Length(0), b"GET /", size) == (b"", True)
-    assert passed(Length(0, told=9), b"x", size) == (b"", True)
+    assert passed(Length(0, announced=9), b"x", size) == (b"", True)
     assert passed(NoBody(), b"GET /", size) == (b"", True)
     assert passed(UntilEnd(), b"everything", size) == (b"everything", False)
     data = chunked(b"abc", b"de")

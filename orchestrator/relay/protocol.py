@@ -1,17 +1,18 @@
 """What the service and the relay say to each other: one JSON object per line over a Unix socket.  Pure.
 
 A request is ``{"id": n, "op": "...", ...}``; its answer ``{"id": n, "ok": true, ...}`` or
-``{"id": n, "ok": false, "code": "...", "error": "sentence"}``.  The first request is ``hello`` with the version.
+``{"id": n, "ok": false, "code": "...", "error": "sentence"}``.  The first request is ``hello`` with the version:
+a relay outlives services, so the two may come from different builds.
 
 | op | request | answer |
 | --- | --- | --- |
 | hello | version | version, pid |
-| ping | | |
+| configure | network (as ``network_to_wire``) | ; of all runs, from the next connection on |
 | grant | grant (as ``grant_to_wire``) | |
 | grant_egress | grant (likewise) | |
-| revoke | run_id | traffic (null: there was no gateway), relay, reports: the last one not taken, or 0 |
+| revoke | run_id | relay, reports: number of the newest one not taken yet, or 0 |
 | granted | | runs: [run_id] |
-| stats | | runs: {run_id: traffic}, totals: of all runs since the start |
+| totals | | totals: gateway and egress, of all runs since the start |
 | subscribe | | relay: an id of this process; from then on reports are pushed to this connection alone |
 | taken | number | ; reports up to that number need not be kept any more |
 | shutdown | | ; the relay then ends |
@@ -24,21 +25,22 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from orchestrator.config.hosts import parse_pattern
+from orchestrator.config.hosts import direct_pattern, parse_pattern
 from orchestrator.contract.adapter import GatewayRoute
-from orchestrator.contract.egress import EgressGrant, EgressReport
-from orchestrator.contract.gateway import GatewayGrant
+from orchestrator.contract.egress import EgressGrant, EgressReport, Network, UpstreamProxy
+from orchestrator.contract.gateway import GatewayGrant, RelayTotals, Traffic
 from orchestrator.errors import InvalidRequestError
+from orchestrator.relay.limits import SOCKET_PATH_MAX
 
-VERSION: Final = 2
+VERSION: Final = 1
+"""Raised with every change to the messages."""
 MAX_LINE: Final = 1024 * 1024
-SOCKET_PATH_MAX: Final = 107
-"""Bytes that Linux allows for the path of a Unix socket."""
+"""Bytes of one message."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -47,32 +49,18 @@ _PREFIX = re.compile(r"/[A-Za-z0-9._~:@!$&'()*+,;=/-]*")
 _HEADERS: Final = frozenset({"x-api-key", "authorization", "x-goog-api-key"})
 
 
-@dataclass(slots=True, kw_only=True)
-class Traffic:
-    """Counts of one run."""
-
-    requests: int = 0
-    """Passed on to the provider."""
-    refusals: int = 0
-    failures: int = 0
-    """Passed on, but the provider could not be reached or broke off."""
-    bytes_up: int = 0
-    bytes_down: int = 0
-    """Bodies only."""
-
-
 def socket_name() -> str:
     """Name of the control socket: the version is in it, so that relays of two versions can live side by side."""
     return f"relay-v{VERSION}.sock"
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """One line."""
+    """The message as one line of JSON, its end included."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """One line back.
+    """The message of one line.
 
     Raises: InvalidRequestError when it is not a JSON object; the message quotes nothing, since a line may hold a key.
     """
@@ -161,6 +149,23 @@ def check_egress(grant: EgressGrant) -> None:
             raise InvalidRequestError(f"rules: {rule!r} {error}") from None
 
 
+def network_to_wire(network: Network) -> dict[str, Any]:
+    """The network settings as JSON values, a password included."""
+    return {**asdict(network), "ca_file": None if network.ca_file is None else str(network.ca_file)}
+
+
+def network_from_wire(value: object) -> Network:
+    """The settings back.  Raises: InvalidRequestError, quoting nothing."""
+    try:
+        fields: dict[str, Any] = dict(value)  # type: ignore[call-overload]  # anything else raises below
+        proxy = None if fields["proxy"] is None else UpstreamProxy(**fields["proxy"])
+        if proxy is not None:
+            proxy = replace(proxy, no_proxy=tuple(direct_pattern(pattern) for pattern in proxy.no_proxy))
+        return Network(proxy=proxy, ca_file=None if fields["ca_file"] is None else Path(fields["ca_file"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InvalidRequestError("the network lacks a field or has one of the wrong type") from None
+
+
 def report_to_wire(report: EgressReport) -> dict[str, Any]:
     """The report as JSON values."""
     return asdict(report)
@@ -172,6 +177,19 @@ def report_from_wire(value: dict[str, Any]) -> EgressReport:
         return EgressReport(**value)
     except TypeError:
         raise InvalidRequestError("the report lacks a field or has one too many") from None
+
+
+def totals_to_wire(totals: RelayTotals) -> dict[str, Any]:
+    """The counts as JSON values."""
+    return asdict(totals)
+
+
+def totals_from_wire(value: dict[str, Any]) -> RelayTotals:
+    """The counts back.  Raises: InvalidRequestError."""
+    try:
+        return RelayTotals(gateway=Traffic(**value["gateway"]), egress=Traffic(**value["egress"]))
+    except (KeyError, TypeError):
+        raise InvalidRequestError("the totals lack a field or have one too many") from None
 
 
 def _check_place(run_id: str, socket_path: Path) -> None:

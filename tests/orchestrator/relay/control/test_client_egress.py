@@ -20,7 +20,7 @@ from tests.orchestrator.relay.proxied import Target, connect, egress_grant, even
 
 
 class Listener:
-    """Keeps what it is told."""
+    """Keeps what is reported to it."""
 
     def __init__(self) -> None:
         self.reports: list[EgressReport] = []
@@ -35,7 +35,7 @@ class Listener:
             raise self.failure
 
     @property
-    def told(self) -> list[tuple[str, str, int]]:
+    def taken(self) -> list[tuple[str, str, int]]:
         return [(report.verdict, report.host, report.count) for report in self.reports]
 
 
@@ -86,7 +86,7 @@ async def test_a_run_gets_out_where_it_may_and_the_service_hears_of_the_rest(dir
             assert b"403" in await said(grant.socket_path, connect("evil.example", 443))
         await contract.revoke("run-1")
         # What was only counted so far comes with the end of the run, before it is over.
-        assert listener.told == [
+        assert listener.taken == [
             ("allowed", "good.example", 1),
             ("denied", "evil.example", 1),
             ("denied", "evil.example", 2),
@@ -100,7 +100,7 @@ async def test_a_run_gets_out_where_it_may_and_the_service_hears_of_the_rest(dir
     assert await relay.totals() is None, "no relay is started to be asked"
     log = (directory / "relay.log").read_text()
     assert "run run-1: egress to 2 host patterns" in log
-    assert "'denials': 3" in log
+    assert "'refusals': 3" in log
 
 
 async def test_a_tunnel_goes_on_when_the_service_is_killed_and_its_reports_wait_for_the_next(directory: Path) -> None:
@@ -130,14 +130,14 @@ async def test_a_tunnel_goes_on_when_the_service_is_killed_and_its_reports_wait_
             await relay.start()
             assert relay.pid == relay_pid
             await eventually(lambda: bool(listener.reports))
-            assert listener.told == [("denied", "late.example", 1)]
+            assert listener.taken == [("denied", "late.example", 1)]
             await relay.grant_egress(replace(grant, rules=(*grant.rules, "more.example")))
             writer.write_eof()
             assert await to_end(reader) == b""
             writer.close()
             assert b"more.example:443 is not known" in await said(grant.socket_path, connect("more.example", 443))
             await relay.revoke("run-1")
-            assert listener.told[1:] == [("allowed", "good.example", 1)]
+            assert listener.taken[1:] == [("allowed", "good.example", 1)]
             assert listener.reports[-1].bytes_up == len(b"still there")
         assert server.received == [b"still there"]
 
@@ -157,7 +157,7 @@ async def test_a_relay_that_crashed_is_replaced_with_its_rules(directory: Path) 
         assert b"403" in await said(grant.socket_path, connect("first.example", 443))
         assert b"403" in await said(grant.socket_path, connect("two.example", 443))
         await eventually(lambda: len(listener.reports) == 3)
-        assert [host for _, host, _ in listener.told] == ["one.example", "first.example", "two.example"]
+        assert [host for _, host, _ in listener.taken] == ["one.example", "first.example", "two.example"]
 
 
 async def test_a_report_that_is_not_taken_well_does_not_hold_up_the_next(
@@ -170,7 +170,7 @@ async def test_a_report_that_is_not_taken_well_does_not_hold_up_the_next(
         for host in ("one.example", "two.example"):
             assert b"403" in await said(grant.socket_path, connect(host, 443))
         await relay.revoke("run-1")
-        assert [host for _, host, _ in listener.told] == ["one.example", "two.example"]
+        assert [host for _, host, _ in listener.taken] == ["one.example", "two.example"]
     assert "was not taken" in caplog.text
 
 
@@ -191,7 +191,7 @@ async def test_more_reports_than_are_sent_at_once_all_arrive_in_their_order(dire
         ]
 
 
-async def test_a_service_that_has_taken_everything_is_told_nothing_twice(directory: Path) -> None:
+async def test_a_service_that_has_taken_everything_gets_nothing_twice(directory: Path) -> None:
     grant = egress_grant(directory)
     async with relay_in(directory, keep=True) as (relay, listener):
         await relay.grant_egress(grant)
@@ -228,4 +228,4 @@ async def test_the_end_of_a_run_cuts_its_tunnels(directory: Path) -> None:
         await relay.revoke("run-1")
         assert await to_end(reader) == b""
         writer.close()
-        assert listener.told == [("allowed", "good.example", 1)]
+        assert listener.taken == [("allowed", "good.example", 1)]

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from orchestrator.contract.adapter import GatewayRoute
-from orchestrator.contract.egress import EgressGrant, EgressReport
+from orchestrator.contract.egress import EgressGrant, EgressReport, Network, UpstreamProxy
 from orchestrator.contract.gateway import GatewayGrant
 from orchestrator.errors import InvalidRequestError
-from orchestrator.relay.control.protocol import (
+from orchestrator.relay.protocol import (
     VERSION,
     check_egress,
     check_grant,
@@ -17,6 +17,8 @@ from orchestrator.relay.control.protocol import (
     encode,
     grant_from_wire,
     grant_to_wire,
+    network_from_wire,
+    network_to_wire,
     report_from_wire,
     report_to_wire,
     socket_name,
@@ -150,6 +152,36 @@ def test_an_egress_grant_that_cannot_be_honoured_names_what_is_wrong(changes: di
 def test_what_is_no_egress_grant_is_refused(value: object) -> None:
     with pytest.raises(InvalidRequestError):
         egress_from_wire(value)
+
+
+NETWORK = Network(
+    proxy=UpstreamProxy(host="p.example", port=1, username="u", password="sk-secret", no_proxy=("*.a.example", "::1")),
+    ca_file=Path("/ca.pem"),
+)
+
+
+@pytest.mark.parametrize("network", [NETWORK, Network()])
+def test_network_settings_survive_the_way_through_json(network: Network) -> None:
+    assert network_from_wire(decode(encode({"n": network_to_wire(network)}))["n"]) == network
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "sk-secret",
+        {},
+        {"proxy": None},
+        {"proxy": {"password": "sk-secret"}, "ca_file": None},
+        {"proxy": 3, "ca_file": None},
+        {"proxy": None, "ca_file": 3},
+        {"proxy": {**network_to_wire(NETWORK)["proxy"], "no_proxy": ["10.0.0.1/8"]}, "ca_file": None},
+    ],
+)
+def test_what_is_no_network_is_refused_without_quoting_it(value: object) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        network_from_wire(value)
+    assert "secret" not in caught.value.message
 
 
 def test_a_report_survives_the_way_through_json() -> None:
