@@ -9,6 +9,7 @@ from typing import Protocol
 
 from orchestrator.config.models import Paths
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.changes import ChangeService
 from orchestrator.contract.runs import RunService
 
 
@@ -44,6 +45,7 @@ class Stage:
 
     adapter: BaseAdapter
     runs: RunService
+    changes: ChangeService
     provider: ScriptedService
     spoken: Callable[[str], str]
     """The text that a scenario has the model say."""

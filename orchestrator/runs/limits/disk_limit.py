@@ -8,14 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from orchestrator.contract.accounts import HomeKey
+from orchestrator.config.models import Paths
+from orchestrator.contract.accounts import HomeKey, SubscriptionHomes
 from orchestrator.contract.sandbox import StartedSandbox, WorkspaceMount
+from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import DiskExceededError, PodmentorError
-from orchestrator.runs.deps import Deps
 from orchestrator.runs.limits.disk_meter import DiskMeter, DiskPlaces, Inside
+from orchestrator.runs.limits.memory_watchdog import ProcessTable
 from orchestrator.runs.limits.messages import WARN_AT, measures, size_words
-from orchestrator.runs.storage.store import StoredRun
-from orchestrator.runs.stream.journal import to_json
+from orchestrator.runs.storage.database import to_json
+from orchestrator.runs.storage.store import Store, StoredRun
 
 INTERVAL: Final = 0.5
 """Seconds between two looks at the file system's free space."""
@@ -27,9 +29,22 @@ T = TypeVar("T")
 class DiskGuard:
     """The disk limit of one run."""
 
-    def __init__(self, run: StoredRun, deps: Deps) -> None:
+    def __init__(
+        self,
+        run: StoredRun,
+        *,
+        store: Store,
+        workspaces: Workspaces,
+        homes: SubscriptionHomes,
+        paths: Paths,
+        processes: ProcessTable,
+    ) -> None:
         self._run = run
-        self._deps = deps
+        self._store = store
+        self._workspaces = workspaces
+        self._homes = homes
+        self._paths = paths
+        self._walkers = processes.walkers
         self._limit = run.record.limits.disk_max_bytes
         self._meter: DiskMeter | None = None
 
@@ -45,18 +60,20 @@ class DiskGuard:
         used = await self._in_thread(DiskMeter.first)
         if mount.mode == "direct":
             usage = to_json({"disk_baseline_bytes": self._meter.baseline})
-            await self._deps.store.update_run(self._run.record.run_id, usage=usage)
+            await self._store.update_run(self._run.record.run_id, usage=usage)
         if used > self._limit:
             raise too_full(self._run, used)
 
     async def adopt(self, account: HomeKey | None) -> None:
         """Go on for a run that an earlier service began."""
-        record, workspaces = self._run.record, self._deps.workspaces
-        mount = workspaces.mount_of(subagent_id=record.subagent_id, source=self._run.source_path, mode=record.workspace)
-        home = self._deps.paths.subagent_dir(record.subagent_id) / "home"
+        record = self._run.record
+        mount = self._workspaces.mount_of(
+            subagent_id=record.subagent_id, source=self._run.source_path, mode=record.workspace
+        )
+        home = self._paths.subagent_dir(record.subagent_id) / "home"
         if account is not None:
             try:
-                home = await self._deps.homes.allocate(account)
+                home = await self._homes.allocate(account)
             except PodmentorError:
                 return  # the account is gone, and its HOME with it
         baseline = record.usage.get("disk_baseline_bytes")
@@ -99,7 +116,7 @@ class DiskGuard:
 
     async def _in_thread(self, work: Callable[[DiskMeter], T]) -> T:
         assert self._meter is not None
-        return await asyncio.get_running_loop().run_in_executor(self._deps.processes.walkers, work, self._meter)
+        return await asyncio.get_running_loop().run_in_executor(self._walkers, work, self._meter)
 
 
 def too_full(run: StoredRun, used: int) -> DiskExceededError:

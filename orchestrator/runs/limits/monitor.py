@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.events import Error, ErrorReason, Status
-from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.limits.cgroup import NEAR, CgroupMemory
 from orchestrator.runs.limits.disk_limit import DiskGuard
 from orchestrator.runs.limits.memory_watchdog import MemoryMeter, ProcessTable, watch_memory
@@ -20,6 +19,7 @@ from orchestrator.runs.limits.messages import WARN_AT, exceeded, measures, size_
 from orchestrator.runs.stream.decoder import LogDecoder
 from orchestrator.runs.stream.pump import Pump
 from orchestrator.system.tasks import TaskOwner
+from orchestrator.system.times import seconds_since
 
 log = logging.getLogger(__name__)
 LINGER_SECONDS = 5.0

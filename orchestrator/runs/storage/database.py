@@ -10,25 +10,19 @@ missing (``synchronous=NORMAL``; the file stays sound), but for those that were 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orchestrator.errors import StorageError
 from orchestrator.system.sqlite_file import storage_error
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 4
-MIGRATIONS = {
-    1: "ALTER TABLE runs ADD COLUMN credential_link TEXT;",
-    2: "ALTER TABLE runs ADD COLUMN egress TEXT; ALTER TABLE runs ADD COLUMN egress_added TEXT NOT NULL DEFAULT '[]';",
-    3: "ALTER TABLE runs ADD COLUMN enforcement TEXT NOT NULL DEFAULT '{}';"
-    " ALTER TABLE runs ADD COLUMN traceparent TEXT;",
-}
-"""From each version to the next one."""
+SCHEMA_VERSION = 5
 
 SCHEMA = """
 CREATE TABLE subagents (
@@ -56,7 +50,6 @@ CREATE TABLE runs (
   run_id TEXT NOT NULL UNIQUE,
   subagent_id TEXT NOT NULL REFERENCES subagents ON DELETE CASCADE,
   sandbox_id TEXT REFERENCES sandboxes ON DELETE SET NULL,
-  log_offset INTEGER NOT NULL DEFAULT 0,
   user_id TEXT NOT NULL,
   backend TEXT NOT NULL,
   query TEXT NOT NULL,
@@ -64,7 +57,6 @@ CREATE TABLE runs (
   outcome TEXT,
   tier INTEGER NOT NULL,
   limits TEXT NOT NULL,
-  memory_enforcement TEXT,
   usage TEXT NOT NULL DEFAULT '{}',
   final_text TEXT,
   error TEXT,
@@ -99,6 +91,16 @@ CREATE TABLE events (
   PRIMARY KEY (run_id, seq)
 ) WITHOUT ROWID;
 """
+
+
+def to_json(value: Any) -> str:
+    """JSON text that SQLite and every client can take: lone surrogates (an agent can print them) become ``?``."""
+    return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def clean(text: str) -> str:
+    """``text`` as SQLite and every client can take it: lone surrogates become ``?``."""
+    return text.encode("utf-8", "replace").decode()
 
 
 class Database:
@@ -149,16 +151,15 @@ class Database:
             connection.execute(f"PRAGMA {pragma}")
         self._path.chmod(0o600)
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise StorageError(
-                f"{self._path} was written by a newer podmentor (schema {version}, this one knows {SCHEMA_VERSION}): "
-                "install that one again, or put a backup from before it in the file's place",
-                path=str(self._path),
-            )
         if version == 0:
             connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
-        for step in range(version or SCHEMA_VERSION, SCHEMA_VERSION):
-            connection.executescript(f"BEGIN; {MIGRATIONS[step]} PRAGMA user_version={step + 1}; COMMIT;")
+        elif version != SCHEMA_VERSION:
+            whose = "a newer podmentor" if version > SCHEMA_VERSION else "a podmentor from before the first release"
+            raise StorageError(
+                f"{self._path} was written by {whose} (schema {version}, this one knows {SCHEMA_VERSION}): install "
+                "that one again, or put a backup of this one's in the file's place",
+                path=str(self._path),
+            )
 
     def _synced(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._connection is None:

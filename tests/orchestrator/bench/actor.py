@@ -183,6 +183,7 @@ def stage(tmp_path: Path, leftovers: Callable[[], list[str]] = list) -> Stage:
     return Stage(
         adapter=BenchAdapter(),
         runs=actors,
+        changes=actors,
         provider=Provider(actors),
         spoken=lambda name: TEXTS.get(name, ""),
         key=KEY,
