@@ -75,6 +75,8 @@ def parse_images(listing: bytes) -> list[StoredImage]:
         images: dict[str, StoredImage] = {}
         for row in rows:
             image_id = row["Id"].removeprefix("sha256:")
+            if not _is_ours(row):
+                continue
             tags = set(row.get("Names") or row.get("RepoTags") or ())
             if image_id in images:
                 tags |= set(images[image_id].tags)
@@ -91,6 +93,16 @@ def parse_images(listing: bytes) -> list[StoredImage]:
     return list(images.values())
 
 
+def _is_ours(row: Mapping[str, Any]) -> bool:
+    """Whether we made it: it has, or had, a name of ours.  An image that a user built from ours inherits our labels."""
+    names = [*(row.get("Names") or row.get("RepoTags") or ()), *(row.get("History") or ())]
+    return any(_is_our_name(name) for name in names)
+
+
+def _is_our_name(tag: str) -> bool:
+    return tag.startswith(f"{IMAGE_REPOSITORY}/")
+
+
 def by_tag(images: Iterable[StoredImage]) -> dict[str, StoredImage]:
     """The images under each of their tags."""
     return {tag: image for image in images for tag in image.tags}
@@ -99,8 +111,8 @@ def by_tag(images: Iterable[StoredImage]) -> dict[str, StoredImage]:
 def stale(images: Collection[StoredImage], wanted: AbstractSet[str]) -> list[StoredImage]:
     """Which images nobody needs, in an order in which they can be removed (nothing before what stands on it).
 
-    Kept are: what has a ``wanted`` tag, the current image of each backend, what a container was made from, and every
-    image that one of these stands on.
+    Kept are: what has a ``wanted`` tag, the current image of each backend, what a container was made from, what
+    somebody gave a name of their own, and every image that one of these stands on.
     """
     tagged = by_tag(images)
     kept: set[str] = set()
@@ -112,7 +124,9 @@ def stale(images: Collection[StoredImage], wanted: AbstractSet[str]) -> list[Sto
                 keep(tagged[image.parent])
 
     for image in images:
-        if image.containers or not wanted.isdisjoint(image.tags) or (image.is_backend and image.is_current):
+        named_by_others = not all(map(_is_our_name, image.tags))
+        needed = image.containers or not wanted.isdisjoint(image.tags) or (image.is_backend and image.is_current)
+        if needed or named_by_others:
             keep(image)
     order = {"rootfs": 3, "base": 2, "builder": 1}
     left = [image for image in images if image.image_id not in kept]

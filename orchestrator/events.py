@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
@@ -70,16 +71,19 @@ class _Event:
     def data(self) -> dict[str, Any]:
         """The ``data`` member of the envelope: every field but the envelope's own; optional ones left out when None."""
         out: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if f.name == "parent_tool_call_id" or (value is None and f.name in self._optional()):
+        event: Any = type(self)
+        for name, optional in _members(event):
+            value = getattr(self, name)
+            if value is None and optional:
                 continue
-            out[f.name] = value.to_dict() if isinstance(value, Tokens) else value
+            out[name] = value.to_dict() if isinstance(value, Tokens) else value
         return out
 
-    @classmethod
-    def _optional(cls) -> frozenset[str]:
-        return frozenset(f.name for f in fields(cls) if f.default is None)
+
+@cache
+def _members(event: type[Any]) -> tuple[tuple[str, bool], ...]:
+    """The fields that ``data`` has, and whether each is optional."""
+    return tuple((f.name, f.default is None) for f in fields(event) if f.name != "parent_tool_call_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ GIVEN_UP_KEEP = 4096
 
 LOG_LINE_MAX = 1024 * 1024
 """Far above any line that conmon writes; a longer one (the zeros behind a power loss) is taken in pieces."""
-_HEADER = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d)) std(?:out|err) [PF] ")
+_HEADER = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([PF]) ")
 _NEAR = timedelta(days=1)
 
 
@@ -56,7 +56,17 @@ class CriFramer:
     def feed(self, data: bytes) -> list[LogPiece]:
         """Take the next bytes of the log; the pieces that are complete."""
         *lines, self._pending = (self._pending + data).split(b"\n")
-        pieces = [piece for line in lines for piece in self._long(line)]
+        pieces: list[LogPiece] = []
+        for line in lines:
+            header = _HEADER.match(line)
+            # Nearly every line is whole, and nothing in it looks like the header of another.
+            if header is None or line.find(b" std", header.end() - 1) >= 0 or len(line) > LOG_LINE_MAX:
+                pieces += self._long(line)
+                continue
+            time, stream, mark = header.groups()
+            self._ts = time.decode()
+            data = line[header.end() :] + b"\n" if mark == b"F" else line[header.end() :]
+            pieces.append(LogPiece("stdout" if stream == b"stdout" else "stderr", self._ts, data))
         while len(self._pending) > LOG_LINE_MAX:
             pieces += self._pieces(self._pending[:LOG_LINE_MAX])
             self._pending = self._pending[LOG_LINE_MAX:]
@@ -128,6 +138,9 @@ class LineFramer:
 
     def push(self, data: bytes) -> list[bytes]:
         """Take the next bytes; the lines that are complete."""
+        pending = self._pending or self._long is not None
+        if not pending and 0 < len(data) <= self._soft_limit and data.find(b"\n") == len(data) - 1:
+            return [data[:-1]]  # one whole line, as the log has nearly all of them
         lines: list[bytes] = []
         start = 0
         while (end := data.find(b"\n", start)) >= 0:

@@ -292,6 +292,18 @@ passes_through() {
   esac
 }
 
+# repo_around DIRECTORY: the top of the git work tree that it lies in; nothing when there is none
+repo_around() {
+  local place=$1
+  while [[ $place && $place != / ]]; do
+    if [[ -e $place/.git ]]; then
+      printf '%s\n' "$place"
+      return
+    fi
+    place=$(dirname -- "$place")
+  done
+}
+
 # become_run_user COMMAND...: replace this shell by the command, run as the user that Podman runs as.
 # Variables are unset here and not listed to env(1): an argument list is there for everybody to read.
 become_run_user() {

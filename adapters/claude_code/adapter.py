@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import ClassVar
-from uuid import UUID
 
 from adapters.claude_code.parser import ClaudeCodeParser
+from orchestrator.adapterkit.command import cannot_be_run, no_command, output_tail, uuid_session
 from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.contract.adapter import BaseAdapter, Capabilities, GatewayRoute
 from orchestrator.contract.types import AuthStatus, Credentials
-from orchestrator.errors import InvalidRequestError
 
 MAX_RETRIES = 3
 """The CLI's own default is 10, with which a refused key takes three minutes to be reported."""
@@ -62,8 +61,12 @@ class ClaudeCodeAdapter(BaseAdapter):
         del prompt, cwd  # the prompt is read from stdin; a session belongs to the directory that the CLI is started in
         argv = [self.binary, "--print", "--output-format", "stream-json", "--input-format", "text", "--verbose"]
         if session_id is not None:
-            argv += ["--resume", _checked_session_id(session_id)]
+            argv += ["--resume", uuid_session(session_id, backend=self.name, what="a Claude Code session id")]
         return [*argv, "--include-partial-messages", "--dangerously-skip-permissions"]
+
+    def stdin_of(self, prompt: str) -> str:
+        """A prompt that begins with a slash is no command."""
+        return no_command(prompt)
 
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """Everything the CLI gets; the operator's ``extra_env`` wins over our settings, never over the key."""
@@ -91,27 +94,13 @@ class ClaudeCodeAdapter(BaseAdapter):
     def read_probe(self, *, exit_code: int, stdout: str, stderr: str) -> AuthStatus:
         """``auth status`` prints one JSON object; ``loggedIn`` decides."""
         if exit_code in {126, 127}:
-            error = f"{self.binary} cannot be run: {_tail(stderr)}"
-            return AuthStatus(installed=False, authenticated=False, error=error)
+            return cannot_be_run(self.binary, stderr)
         try:
             logged_in = json.loads(stdout)["loggedIn"]
         except (ValueError, KeyError, TypeError):
-            error = f"`{self.binary} auth status` printed no status (exit code {exit_code}): {_tail(stderr or stdout)}"
+            said = output_tail(stderr or stdout)
+            error = f"`{self.binary} auth status` printed no status (exit code {exit_code}): {said}"
             return AuthStatus(installed=True, authenticated=False, error=error)
         if logged_in is True:
             return AuthStatus(installed=True, authenticated=True)
         return AuthStatus(installed=True, authenticated=False, error="not logged in")
-
-
-def _checked_session_id(session_id: str) -> str:
-    """The CLI takes other words as titles to search for, and one with a leading dash as an option."""
-    try:
-        if str(UUID(session_id)) == session_id.lower():
-            return session_id
-    except ValueError:
-        pass
-    raise InvalidRequestError("the session id is not a Claude Code session id (a UUID)", backend="claude-code")
-
-
-def _tail(text: str) -> str:
-    return text.strip()[-300:] or "no output"

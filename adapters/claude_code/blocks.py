@@ -1,83 +1,40 @@
-"""The pieces that messages are made of, and what has been told of them."""
+"""The blocks that messages are made of, and what of them has been streamed."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-TEXT_KEEP = 256 * 1024
-"""Characters kept of the newest message, for a run whose ``result`` line is missing."""
+from orchestrator.adapterkit.members import as_text
 
 
 class Message:
-    """One message of the model while it is told.  Blocks are told in their order, so counting them is enough."""
+    """One message of the model while it comes in.  Blocks are streamed in their order, so counting them is enough."""
 
     def __init__(self, message_id: str) -> None:
         self.id = message_id
         self._kinds: dict[int, str] = {}
-        self._told: dict[int, int] = {}
-        """Characters streamed, per block."""
+        self._streamed: dict[int, int] = {}
+        """Characters, per block."""
         self._claimed: set[int] = set()
 
     def begin(self, index: int, kind: str) -> None:
         """A block of this kind is going to be streamed."""
         self._kinds[index] = kind
-        self._told.setdefault(index, 0)
+        self._streamed.setdefault(index, 0)
 
     def streamed(self, index: int, kind: str, text: str) -> None:
-        """``text`` has been told."""
+        """``text`` has become an event."""
         self._kinds.setdefault(index, kind)
-        self._told[index] = self._told.get(index, 0) + len(text)
+        self._streamed[index] = self._streamed.get(index, 0) + len(text)
 
-    def untold(self, kind: str, text: str) -> str:
-        """What is still to be told of the next whole block of ``kind``: nothing, its end, or all of it."""
+    def rest_of(self, kind: str, text: str) -> str:
+        """What of the next whole block of ``kind`` has not been streamed: nothing, its end, or all of it."""
         for index in sorted(self._kinds):
             if self._kinds[index] == kind and index not in self._claimed:
                 self._claimed.add(index)
-                return text[self._told[index] :] if self._told[index] else text
+                return text[self._streamed[index] :] if self._streamed[index] else text
         return text
-
-
-class KeptText:
-    """The text of the newest message, bounded."""
-
-    def __init__(self) -> None:
-        self._message_id = ""
-        self._parts: list[str] = []
-        self._size = 0
-
-    def add(self, message_id: str, text: str) -> None:
-        """A piece; one of another message begins anew."""
-        if message_id != self._message_id:
-            self._message_id, self._parts, self._size = message_id, [], 0
-        room = TEXT_KEEP - self._size
-        if room > 0:
-            self._parts.append(text[:room])
-        self._size += len(text)
-
-    def join(self) -> str:
-        """The text, cut and marked when it was longer than ``TEXT_KEEP``."""
-        cut = self._size - TEXT_KEEP
-        return "".join(self._parts) + (f" …[cut: {cut} characters, the whole is in the run's log]" if cut > 0 else "")
-
-
-def whole(value: Any) -> str:
-    """``value`` if it is a string; TypeError otherwise."""
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {type(value).__name__}")
-    return value
-
-
-def text_or_none(value: Any) -> str | None:
-    """``value`` if it is a string: for members that may be missing and that nothing else depends on."""
-    return value if isinstance(value, str) else None
-
-
-def number(value: Any) -> int:
-    """``value`` as a whole number; TypeError when it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"expected a number, got {type(value).__name__}")
-    return round(value)
 
 
 def result_text(content: Any) -> str:
@@ -94,9 +51,9 @@ def result_text(content: Any) -> str:
 def _block_text(block: Any) -> str:
     if isinstance(block, str):
         return block
-    kind = whole(block["type"])
+    kind = as_text(block["type"])
     if kind == "text":
-        return whole(block["text"])
+        return as_text(block["text"])
     if kind in {"image", "document"}:
         source = block.get("source") or {}
         media, data = source.get("media_type") or source.get("type") or "unknown", source.get("data") or ""

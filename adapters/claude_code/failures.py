@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from orchestrator.adapterkit.failures import ADVICE, with_words
 from orchestrator.events import ErrorReason
 
 
@@ -43,8 +44,8 @@ _PROVIDER = re.compile(
 def reason_of(failure: Failure) -> ErrorReason:
     """The reason, most telling sign first: the CLI gives a refused key and a missing one the same ``kind``."""
     text, kind, status = failure.text, failure.kind, failure.status
-    if status is None and (told := _STATUS.search(text)):
-        status = int(told.group(1))
+    if status is None and (shown := _STATUS.search(text)):
+        status = int(shown.group(1))
     if _RESUME.search(text):
         return "resume_failed"
     if kind == "billing_error" or status == 402 or _CREDIT.search(text):
@@ -65,14 +66,6 @@ def reason_of(failure: Failure) -> ErrorReason:
     return "cli_failed"
 
 
-_ADVICE: dict[ErrorReason, str] = {
-    "resume_failed": "The conversation cannot be continued: the CLI's own record of it is gone. Start a new one.",
-    "credit_exhausted": "The account behind this key has no credit left. Top it up, or use another key.",
-    "auth_rejected": "The provider refused the key or login. Check the one that is configured for this backend.",
-    "auth_required": "There is nothing to log in with. Set a key for this backend, or log in with a subscription.",
-    "rate_limited": "The provider's rate limit is reached. Wait and run it again, or use an account with a higher one.",
-    "provider_unavailable": "The provider could not answer, or its answer broke off. Run it again in a while.",
-}
 _ENDINGS = {
     "max_turns": "The agent reached its limit of turns. Split the task, or raise the limit.",
     "error_max_turns": "The agent reached its limit of turns. Split the task, or raise the limit.",
@@ -90,13 +83,11 @@ _KINDS = {
 def message_of(reason: ErrorReason, failure: Failure) -> str:
     """A sentence for a person: what happened, what to do, and the CLI's own words."""
     advice = (
-        _ADVICE.get(reason)
+        ADVICE.get(reason)
         or _ENDINGS.get(failure.ending or "")
         or _KINDS.get(failure.kind or "")
         or "Claude Code could not finish the run."
     )
-    said = " ".join(failure.text.split())
     # What the CLI prints for its own developers helps nobody.
-    if not said or said.startswith("[ede_diagnostic]"):
-        return advice
-    return f"{advice} Claude Code said: {said[:500]}"
+    words = "" if failure.text.lstrip().startswith("[ede_diagnostic]") else failure.text
+    return with_words(advice, "Claude Code", words)

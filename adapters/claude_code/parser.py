@@ -1,8 +1,8 @@
 """From what Claude Code prints (``--output-format stream-json``) to events.
 
 With partial messages each text comes twice: as deltas in ``stream_event`` lines, then whole in an ``assistant`` line
-of the same message id.  ``Message`` remembers what has been streamed so that it is told once; without deltas the whole
-block is told.  Older releases print the same objects with fewer members, some without the ``stream_event`` wrapper.
+of the same message id.  ``Message`` remembers what has been streamed so that it becomes events once; without deltas the
+whole block does.  Older releases print the same objects with fewer members, some without the ``stream_event`` wrapper.
 """
 
 from __future__ import annotations
@@ -11,18 +11,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from adapters.claude_code.blocks import (
-    KeptText,
-    Message,
-    content_blocks,
-    number,
-    result_text,
-    text_or_none,
-    whole,
-)
+from adapters.claude_code.blocks import Message, content_blocks, result_text
 from adapters.claude_code.failures import Failure, message_of, reason_of
-from adapters.claude_code.outcome import Usage, read_result
-from orchestrator.adapterkit.parsing import UNREADABLE, JsonLinesParser, end_missing
+from adapters.claude_code.outcome import Usage, denials, read_result
+from orchestrator.adapterkit.failures import end_missing, last_words, not_in_image, without_end
+from orchestrator.adapterkit.kept_text import KeptText
+from orchestrator.adapterkit.members import as_number, as_text, text_or_none
+from orchestrator.adapterkit.parsing import UNREADABLE, JsonLinesParser
 from orchestrator.events import (
     AgentEvent,
     Error,
@@ -33,6 +28,9 @@ from orchestrator.events import (
     ToolResult,
     ToolUse,
 )
+
+TEXT_KEEP = 256 * 1024
+"""Characters of the newest message, for a run whose ``result`` line is missing or has no text."""
 
 BlockReader: TypeAlias = Callable[[dict[str, Any]], Sequence[AgentEvent]]
 QUIET_TYPES = frozenset(
@@ -103,9 +101,9 @@ class ClaudeCodeParser(JsonLinesParser):
         super().__init__()
         self._session_id: str | None = None
         self._messages: dict[str | None, Message] = {}
-        """The message being told, per speaker: None is the agent, else the tool call whose sub-agent speaks."""
+        """The message being streamed, per speaker: None is the agent, else the tool call whose sub-agent speaks."""
         self._calls: set[str] = set()
-        self._last_text = KeptText()
+        self._last_text = KeptText(TEXT_KEEP)
         self._answered = False
         """The agent's last act was text, not a tool call."""
         self._failure: Failure | None = None
@@ -126,7 +124,8 @@ class ClaudeCodeParser(JsonLinesParser):
         if kind == "system":
             return self._system(obj)
         if kind == "result":
-            return [read_result(obj, usage=self._usage, last_text=self._last_text.join(), failure=self._failure)]
+            end = read_result(obj, usage=self._usage, last_text=self._last_text.join(), failure=self._failure)
+            return [*denials(obj), end]
         if kind == "rate_limit_event":
             return _limit_warning(obj["rate_limit_info"])
         return () if kind in QUIET_TYPES else [self._unknown(obj)]
@@ -142,14 +141,13 @@ class ClaudeCodeParser(JsonLinesParser):
             reason = reason_of(self._failure)
             return [Error(reason=reason, message=message_of(reason, self._failure), details=details)]
         if self._session_id is None and exit_code in {126, 127}:
-            message = "Claude Code cannot be started: it is not in the image. Build the image of this backend again."
-            return [Error(reason="cli_not_installed", message=message, details=details)]
+            return [not_in_image("Claude Code", details)]
         # Before a session has begun stderr tells why; later it may hold anything, also what tools printed.
         said = Failure(text=stderr_tail if self._session_id is None else "")
         reason = reason_of(said)
         if reason != "cli_failed":
             return [Error(reason=reason, message=message_of(reason, said), details=details)]
-        message = f"Claude Code {_ending(exit_code)} without a result.{_last_words(stderr_tail)}"
+        message = without_end("Claude Code", exit_code, last_words(stderr_tail))
         return [Error(reason="cli_failed", message=message, details=details)]
 
     # --- partial messages ---------------------------------------------------------------------------------------
@@ -157,7 +155,7 @@ class ClaudeCodeParser(JsonLinesParser):
     def _stream(self, event: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
         kind = event["type"]
         if kind == "message_start":
-            message_id = whole(event["message"]["id"])
+            message_id = as_text(event["message"]["id"])
             self._messages[parent] = Message(message_id)
             self._usage.count(message_id, event["message"].get("usage"))
         elif kind == "content_block_start":
@@ -178,7 +176,7 @@ class ClaudeCodeParser(JsonLinesParser):
             return [self._unknown(delta)]
         message = self._message(parent)
         name = "text" if kind == "text_delta" else "thinking"
-        text = whole(delta[name])
+        text = as_text(delta[name])
         message.streamed(index, name, text)
         return self._say(text, message.id, parent) if name == "text" else _think(text, parent)
 
@@ -189,11 +187,11 @@ class ClaudeCodeParser(JsonLinesParser):
         body = obj["message"]
         blocks = content_blocks(body["content"])
         if obj.get("error"):
-            # Made up by the CLI to show what went wrong; the result line repeats it, and the error event tells it.
-            text = "\n".join(whole(block["text"]) for block in blocks if block["type"] == "text")
-            self._failure = Failure(text=text, kind=whole(obj["error"]))
+            # Made up by the CLI to show what went wrong; the result line repeats it, and the error event has it.
+            text = "\n".join(as_text(block["text"]) for block in blocks if block["type"] == "text")
+            self._failure = Failure(text=text, kind=as_text(obj["error"]))
             return ()
-        message_id = whole(body.get("id") or f"line-{self._line_no}")
+        message_id = as_text(body.get("id") or f"line-{self._line_no}")
         message = self._messages.get(parent)
         if message is None or message.id != message_id:
             message = self._messages[parent] = Message(message_id)
@@ -203,9 +201,9 @@ class ClaudeCodeParser(JsonLinesParser):
     def _block(self, block: dict[str, Any], message: Message, parent: str | None) -> Sequence[AgentEvent]:
         kind = block["type"]
         if kind == "text":
-            return self._say(message.untold(kind, whole(block["text"])), message.id, parent)
+            return self._say(message.rest_of(kind, as_text(block["text"])), message.id, parent)
         if kind == "thinking":
-            return _think(message.untold(kind, whole(block["thinking"])), parent)
+            return _think(message.rest_of(kind, as_text(block["thinking"])), parent)
         if kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
             return self._tool_use(block, parent)
         if kind.endswith("tool_result"):
@@ -213,7 +211,7 @@ class ClaudeCodeParser(JsonLinesParser):
         return () if kind in QUIET_BLOCKS else [self._unknown(block)]
 
     def _tool_use(self, block: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
-        call_id, name, arguments = whole(block["id"]), whole(block["name"]), block["input"]
+        call_id, name, arguments = as_text(block["id"]), as_text(block["name"]), block["input"]
         if not isinstance(arguments, dict):
             raise TypeError("a tool's input is an object")
         if call_id in self._calls:
@@ -255,8 +253,8 @@ class ClaudeCodeParser(JsonLinesParser):
         if subtype == "api_retry":
             status, cause = obj.get("error_status"), obj.get("error") or "unknown"
             retry = {
-                "attempt": number(obj["attempt"]),
-                "delay_ms": number(obj["retry_delay_ms"]),
+                "attempt": as_number(obj["attempt"]),
+                "delay_ms": as_number(obj["retry_delay_ms"]),
                 "cause": f"{cause} (HTTP {status})" if status else f"{cause} (no answer)",
             }
             self._last_retry = retry
@@ -264,7 +262,7 @@ class ClaudeCodeParser(JsonLinesParser):
         return () if subtype in QUIET_SYSTEM else [self._unknown(obj)]
 
     def _init(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
-        session_id = whole(obj["session_id"])
+        session_id = as_text(obj["session_id"])
         if self._session_id is not None:
             return ()
         tools, servers = obj.get("tools"), obj.get("mcp_servers")
@@ -275,7 +273,7 @@ class ClaudeCodeParser(JsonLinesParser):
                 session_id=session_id,
                 model=text_or_none(obj.get("model")),
                 cli_version=text_or_none(obj.get("claude_code_version")),
-                tools=[whole(tool) for tool in tools] if isinstance(tools, list) else None,
+                tools=[as_text(tool) for tool in tools] if isinstance(tools, list) else None,
                 mcp_servers=servers,
             )
         ]
@@ -309,7 +307,7 @@ def _think(text: str, parent: str | None) -> Sequence[AgentEvent]:
 
 def _tool_result(block: dict[str, Any], parent: str | None) -> ToolResult:
     return ToolResult(
-        tool_call_id=whole(block["tool_use_id"]),
+        tool_call_id=as_text(block["tool_use_id"]),
         content=result_text(block.get("content")),
         is_error=block.get("is_error") is True,
         parent_tool_call_id=parent,
@@ -318,7 +316,7 @@ def _tool_result(block: dict[str, Any], parent: str | None) -> ToolResult:
 
 def _limit_warning(info: dict[str, Any]) -> Sequence[AgentEvent]:
     """Comes with a subscription; says most of the time that all is well."""
-    state = whole(info["status"])
+    state = as_text(info["status"])
     if state == "allowed" and not info.get("isUsingOverage"):
         return ()
     known = {
@@ -329,14 +327,3 @@ def _limit_warning(info: dict[str, Any]) -> Sequence[AgentEvent]:
         "overage": info.get("isUsingOverage"),
     }
     return [Status(phase="limit_warning", info={name: value for name, value in known.items() if value is not None})]
-
-
-def _ending(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "ended"
-    return f"was ended by signal {exit_code - 128}" if exit_code > 128 else f"ended with exit code {exit_code}"
-
-
-def _last_words(stderr: str) -> str:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return f" Its last words on stderr: {lines[-1][:300]}" if lines else ""

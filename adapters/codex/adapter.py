@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import ClassVar
-from uuid import UUID
 
 from adapters.codex.parser import CodexParser
+from orchestrator.adapterkit.command import cannot_be_run, output_tail, uuid_session
 from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.contract.adapter import BaseAdapter, Capabilities, GatewayRoute, Resumed
 from orchestrator.contract.types import AuthStatus, Credentials
-from orchestrator.errors import InvalidRequestError
 
 RETRIES = 4
-"""Of a request that failed: about three seconds.  These are told on stdout; those that the CLI would do beneath them
-(``request_max_retries``) are silent, multiply with them, and are off."""
+"""Of a request that failed: about three seconds.  These are reported on stdout; those that the CLI would do beneath
+them (``request_max_retries``) are silent, multiply with them, and are off."""
+LONGEST_WAIT = 60.0
+"""Seconds.  The CLI sleeps as long as a rate limit asks, and prints nothing of how long that is."""
 PROVIDER = "podmentor"
 """Name of the provider that leads to the gateway.  The CLI's own one takes no base URL from the environment, and tries
 a WebSocket first."""
@@ -64,6 +65,7 @@ class CodexAdapter(BaseAdapter):
         upstream="https://api.openai.com",
         key_headers=("authorization",),
         path_prefixes=("/v1/responses", "/v1/models"),
+        longest_wait=LONGEST_WAIT,
     )
     credential_files = (".codex/auth.json",)
     capabilities = Capabilities(
@@ -85,7 +87,8 @@ class CodexAdapter(BaseAdapter):
         del prompt, cwd
         if session_id is None:
             return [self.binary, "exec", *FLAGS, "-"]
-        return [self.binary, "exec", "resume", *FLAGS, _checked_thread_id(session_id), "-"]
+        thread_id = uuid_session(session_id, backend=self.name, what="a Codex thread id")
+        return [self.binary, "exec", "resume", *FLAGS, thread_id, "-"]
 
     def gateway_argv(self, base_url: str) -> list[str]:
         """A provider of our own, whose URL and retries are ours to set."""
@@ -127,24 +130,9 @@ class CodexAdapter(BaseAdapter):
     def read_probe(self, *, exit_code: int, stdout: str, stderr: str) -> AuthStatus:
         """The exit code decides; what the CLI says is on stderr."""
         if exit_code in {126, 127}:
-            error = f"{self.binary} cannot be run: {_tail(stderr)}"
-            return AuthStatus(installed=False, authenticated=False, error=error)
+            return cannot_be_run(self.binary, stderr)
         if exit_code == 0:
             return AuthStatus(installed=True, authenticated=True)
-        said = _tail(stderr or stdout)
+        said = output_tail(stderr or stdout)
         error = "not logged in" if "not logged in" in said.lower() else said
         return AuthStatus(installed=True, authenticated=False, error=error)
-
-
-def _checked_thread_id(session_id: str) -> str:
-    """The CLI begins a new thread, and says nothing, when it is given another word."""
-    try:
-        if str(UUID(session_id)) == session_id.lower():
-            return session_id
-    except ValueError:
-        pass
-    raise InvalidRequestError("the session id is not a Codex thread id (a UUID)", backend="codex")
-
-
-def _tail(text: str) -> str:
-    return text.strip()[-300:] or "no output"

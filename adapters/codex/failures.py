@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from orchestrator.adapterkit.failures import ADVICE, with_words
 from orchestrator.events import ErrorReason
 
 _STATUS = re.compile(r"(?:unexpected|last) status:? (\d{3})\b")
@@ -32,7 +33,7 @@ _PROVIDER = re.compile(
 
 
 def status_of(text: str) -> int | None:
-    """The provider's HTTP status, if the CLI tells it: of a 500 it tells none."""
+    """The provider's HTTP status, if the CLI says it: of a 500 it does not."""
     found = _STATUS.search(text)
     return int(found.group(1)) if found else None
 
@@ -68,14 +69,6 @@ def reason_of(text: str) -> ErrorReason:
     return "cli_failed"
 
 
-_ADVICE: dict[ErrorReason, str] = {
-    "resume_failed": "The conversation cannot be continued: the CLI's own record of it is gone. Start a new one.",
-    "credit_exhausted": "The account behind this key has no credit left. Top it up, or use another key.",
-    "auth_rejected": "The provider refused the key or login. Check the one that is configured for this backend.",
-    "auth_required": "There is nothing to log in with. Set a key for this backend, or log in with a subscription.",
-    "rate_limited": "The provider's rate limit is reached. Wait and run it again, or use an account with a higher one.",
-    "provider_unavailable": "The provider could not answer, or its answer broke off. Run it again in a while.",
-}
 _ENDINGS = {
     "max_output_tokens": "The answer was longer than the model may write. Ask for less at once.",
     "content_filter": "The provider's content filter stopped the answer.",
@@ -86,9 +79,7 @@ _MODEL = re.compile(r"model_not_found|the model .{0,200}does not exist|model is 
 
 def message_of(reason: ErrorReason, text: str) -> str:
     """A sentence for a person: what happened, what to do, and the CLI's own words."""
-    advice = _ADVICE.get(reason) or _other_advice(text)
-    words = " ".join(text.split())
-    return f"{advice} Codex said: {words[:500]}" if words else advice
+    return with_words(ADVICE.get(reason) or _other_advice(text), "Codex", text)
 
 
 def _other_advice(text: str) -> str:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from orchestrator.adapterkit.members import as_text
+
 
 class Call(NamedTuple):
     """A tool call: its name as users know it, and what it was given."""
@@ -22,12 +24,12 @@ class Outcome(NamedTuple):
 
 
 def _command(item: dict[str, Any]) -> Call:
-    return Call("Bash", {"command": whole(item["command"])})
+    return Call("Bash", {"command": as_text(item["command"])})
 
 
 def _command_outcome(item: dict[str, Any]) -> Outcome:
     output = item["aggregated_output"] if "aggregated_output" in item else item["output"]
-    return Outcome(whole(output), is_error=_failed(item) or item.get("exit_code") not in {0, None})
+    return Outcome(as_text(output), is_error=_failed(item) or item.get("exit_code") not in {0, None})
 
 
 def _file_change(item: dict[str, Any]) -> Call:
@@ -40,25 +42,25 @@ def _file_change_outcome(item: dict[str, Any]) -> Outcome:
 
 
 def _change(change: dict[str, Any]) -> dict[str, Any]:
-    return {**change, "path": whole(change["path"]), "kind": whole(change["kind"])}
+    return {**change, "path": as_text(change["path"]), "kind": as_text(change["kind"])}
 
 
 def _mcp(item: dict[str, Any]) -> Call:
     arguments = item.get("arguments")
     given = arguments if isinstance(arguments, dict) else {} if arguments is None else {"arguments": arguments}
-    return Call(f"mcp__{whole(item['server'])}__{whole(item['tool'])}", given)
+    return Call(f"mcp__{as_text(item['server'])}__{as_text(item['tool'])}", given)
 
 
 def _mcp_outcome(item: dict[str, Any]) -> Outcome:
     if error := item.get("error"):
-        return Outcome(whole(error["message"]) if isinstance(error, dict) else whole(error), is_error=True)
+        return Outcome(as_text(error["message"]) if isinstance(error, dict) else as_text(error), is_error=True)
     result = item.get("result")
     content = result.get("content") if isinstance(result, dict) else result
     return Outcome(_blocks(content), is_error=_failed(item))
 
 
 def _web_search(item: dict[str, Any]) -> Call:
-    return Call("WebSearch", {"query": whole(item.get("query") or "")})
+    return Call("WebSearch", {"query": as_text(item.get("query") or "")})
 
 
 def _web_search_outcome(item: dict[str, Any]) -> Outcome:
@@ -67,7 +69,7 @@ def _web_search_outcome(item: dict[str, Any]) -> Outcome:
 
 def _collab(item: dict[str, Any]) -> Call:
     given = {name: item[name] for name in ("prompt", "receiver_thread_ids") if item.get(name)}
-    return Call(whole(item["tool"]), given)
+    return Call(as_text(item["tool"]), given)
 
 
 def _collab_outcome(item: dict[str, Any]) -> Outcome:
@@ -86,14 +88,7 @@ TOOLS: dict[str, tuple[Callable[[dict[str, Any]], Call], Callable[[dict[str, Any
 
 def todo_text(item: dict[str, Any]) -> str:
     """The agent's plan as a list with boxes."""
-    return "\n".join(f"[{'x' if entry.get('completed') else ' '}] {whole(entry['text'])}" for entry in item["items"])
-
-
-def whole(value: Any) -> str:
-    """``value`` if it is a string; TypeError otherwise."""
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {type(value).__name__}")
-    return value
+    return "\n".join(f"[{'x' if entry.get('completed') else ' '}] {as_text(entry['text'])}" for entry in item["items"])
 
 
 def _failed(item: dict[str, Any]) -> bool:
@@ -113,7 +108,7 @@ def _blocks(content: Any) -> str:
 
 def _block(block: Any) -> str:
     if isinstance(block, dict) and block.get("type") == "text":
-        return whole(block["text"])
+        return as_text(block["text"])
     if isinstance(block, dict) and isinstance(block.get("data"), str):
         return f"[{block.get('type')} {block.get('mimeType') or 'unknown'}, {len(block['data']) * 3 // 4} bytes]"
     return json.dumps(block, ensure_ascii=False)

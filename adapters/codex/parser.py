@@ -2,7 +2,8 @@
 
 Three things are not as they look.  An ``error`` line is a notice: what ends a run is ``turn.failed`` (in the older
 shape the end of the output).  After a broken stream the CLI asks again and prints the new answer from its beginning,
-so what was told is printed again; that is left out here.  And token counts are those of the thread, not of the run.
+so what has become events is printed again; that is left out here.  And token counts are those of the thread, not of
+the run.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapters.codex.failures import message_of, reason_of, said, status_of
-from adapters.codex.items import TOOLS, todo_text, whole
-from adapters.codex.told import Told
+from adapters.codex.items import TOOLS, todo_text
+from adapters.codex.repeats import Texts
 from adapters.codex.usage import tokens_of
-from orchestrator.adapterkit.parsing import JsonLinesParser, end_missing
+from orchestrator.adapterkit.failures import end_missing, last_words, not_in_image, without_end
+from orchestrator.adapterkit.members import as_text, number_or_none, text_or_none
+from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.contract.adapter import Resumed
 from orchestrator.events import (
     AgentEvent,
@@ -46,11 +49,11 @@ class CodexParser(JsonLinesParser):
         super().__init__()
         self._resumed = resumed
         self._thread_id: str | None = None
-        self._told = Told()
+        self._texts = Texts()
         self._calls: dict[str, bool] = {}
-        """Tool calls told, and whether their result has been."""
+        """Tool calls that became events, and whether their result has."""
         self._plans: dict[str, tuple[int, str]] = {}
-        """For each plan: how often it has been told, and its newest text."""
+        """For each plan: how many events it has become, and its newest text."""
         self._final_text: str | None = None
         self._answered = False
         """The agent's last act was text, not a tool call."""
@@ -74,7 +77,7 @@ class CodexParser(JsonLinesParser):
         return [*notice, *events]
 
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
-        """No turn was told to have ended: killed, never started, or an output of the older shape."""
+        """No line ended the turn: killed, never started, or an output of the older shape."""
         if self._held is not None:
             return [self._failure({"exit_code": exit_code, **self._held})]
         details: dict[str, Any] = {"exit_code": exit_code, "stderr": stderr_tail}
@@ -83,22 +86,20 @@ class CodexParser(JsonLinesParser):
         if self._last_retry is not None:
             details["last_retry"] = self._last_retry
         if self._thread_id is None and exit_code in {126, 127}:
-            message = "Codex cannot be started: it is not in the image. Build the image of this backend again."
-            return [Error(reason="cli_not_installed", message=message, details=details)]
+            return [not_in_image("Codex", details)]
         # Before a thread has begun stderr tells why; later it may hold anything, also what tools printed.
-        words = _last_words(stderr_tail)
+        words = last_words("\n".join(line for line in stderr_tail.splitlines() if not _LOG_LINE.match(line)))
         reason = reason_of(words) if self._thread_id is None else "cli_failed"
         if reason != "cli_failed":
             return [Error(reason=reason, message=message_of(reason, words), details=details)]
-        tail = f" Its last words on stderr: {words}" if words else ""
-        return [Error(reason=reason, message=f"Codex {_ending(exit_code)} without a result.{tail}", details=details)]
+        return [Error(reason=reason, message=without_end("Codex", exit_code, words), details=details)]
 
     # --- lines --------------------------------------------------------------------------------------------------
 
     def _line(self, kind: str, obj: dict[str, Any]) -> Sequence[AgentEvent] | None:
         """Events of a line that is no error; None when it is not known."""
         if kind == "thread.started":
-            return self._started(whole(obj["thread_id"] if "thread_id" in obj else obj["session_id"]))
+            return self._started(as_text(obj["thread_id"] if "thread_id" in obj else obj["session_id"]))
         if kind in STAGES:
             return self._item(STAGES[kind], obj["item"])
         if kind == "turn.completed":
@@ -118,14 +119,14 @@ class CodexParser(JsonLinesParser):
         return [SessionStarted(session_id=thread_id)]
 
     def _item(self, stage: str, item: dict[str, Any]) -> Sequence[AgentEvent] | None:
-        kind = whole(item["type"])
+        kind = as_text(item["type"])
         if kind == "error":
-            return [_notice(whole(item["message"]))]
-        item_id = whole(item["id"])
+            return [_notice(as_text(item["message"]))]
+        item_id = as_text(item["id"])
         if kind == "agent_message":
-            return self._say(item_id, whole(item["text"]))
+            return self._say(item_id, as_text(item["text"]))
         if kind == "reasoning":
-            return self._think(item_id, whole(item["text"]))
+            return self._think(item_id, as_text(item["text"]))
         if kind == "todo_list":
             return self._plan(item_id, todo_text(item), item)
         return self._tool(kind, item_id, item, ended=stage == "completed") if kind in TOOLS else None
@@ -133,17 +134,17 @@ class CodexParser(JsonLinesParser):
     def _older_item(self, kind: str, obj: dict[str, Any]) -> Sequence[AgentEvent]:
         item_id = obj.get("item_id") or obj.get("id") or f"line-{self._line_no}"
         if kind == "command_execution":
-            return self._tool(kind, whole(item_id), obj, ended=True)
-        text = whole(obj["content"] if "content" in obj else obj["text"])
-        return self._say(whole(item_id), text) if kind == "agent_message" else self._think(whole(item_id), text)
+            return self._tool(kind, as_text(item_id), obj, ended=True)
+        text = as_text(obj["content"] if "content" in obj else obj["text"])
+        return self._say(as_text(item_id), text) if kind == "agent_message" else self._think(as_text(item_id), text)
 
     def _say(self, item_id: str, text: str) -> Sequence[AgentEvent]:
-        message_id, rest = self._told.tell("message", item_id, text)
+        message_id, rest = self._texts.add("message", item_id, text)
         self._final_text, self._answered = text, True
         return [MessageDelta(text=rest, message_id=message_id)] if rest else ()
 
     def _think(self, item_id: str, text: str) -> Sequence[AgentEvent]:
-        _, rest = self._told.tell("thought", item_id, text)
+        _, rest = self._texts.add("thought", item_id, text)
         return [Thinking(text=rest)] if rest else ()
 
     def _tool(self, kind: str, item_id: str, item: dict[str, Any], *, ended: bool) -> Sequence[AgentEvent]:
@@ -155,12 +156,12 @@ class CodexParser(JsonLinesParser):
         if result is not None:
             events.append(ToolResult(tool_call_id=item_id, content=result.content, is_error=result.is_error))
         self._calls[item_id] = self._calls.get(item_id, False) or ended
-        self._told.acted()
+        self._texts.acted()
         self._answered = False
         return events
 
     def _plan(self, item_id: str, text: str, item: dict[str, Any]) -> Sequence[AgentEvent]:
-        """Each version of the plan is a call of its own, since a call's input is told once."""
+        """Each version of the plan is a call of its own, since a call's input is reported once."""
         count, newest = self._plans.get(item_id, (0, ""))
         if text == newest:
             return ()
@@ -174,13 +175,12 @@ class CodexParser(JsonLinesParser):
     # --- ends ---------------------------------------------------------------------------------------------------
 
     def _completed(self, obj: dict[str, Any]) -> Completed:
-        cost, stop_reason = obj.get("cost", obj.get("cost_usd")), obj.get("stop_reason")
         return Completed(
             final_text=self._final_text or "",
             tokens=tokens_of(obj.get("usage"), self._resumed.tokens if self._resumed is not None else None),
             duration_ms=0,
-            stop_reason=stop_reason if isinstance(stop_reason, str) else None,
-            cost_usd=cost if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+            stop_reason=text_or_none(obj.get("stop_reason")),
+            cost_usd=number_or_none(obj.get("cost", obj.get("cost_usd"))),
         )
 
     def _error(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
@@ -191,7 +191,7 @@ class CodexParser(JsonLinesParser):
             self._held = {name: value for name, value in obj.items() if name != "type"}
             return notice
         self._held = None
-        self._told.again()
+        self._texts.again()
         self._last_retry = {"attempt": int(found.group(1)), "cause": said(found.group(2) or "the answer broke off")}
         return [*notice, Status(phase="retrying", info=self._last_retry)]
 
@@ -214,14 +214,3 @@ def _message(obj: dict[str, Any]) -> str:
 
 def _notice(text: str) -> Status:
     return Status(phase="diagnostic", info={"stderr": text})
-
-
-def _ending(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "ended"
-    return f"was ended by signal {exit_code - 128}" if exit_code > 128 else f"ended with exit code {exit_code}"
-
-
-def _last_words(stderr: str) -> str:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
-    return lines[-1][:300] if lines else ""

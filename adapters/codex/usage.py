@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.adapterkit.members import count_or_none
 from orchestrator.events import Tokens
 
 _NAMES = {
@@ -16,11 +17,12 @@ _NAMES = {
 
 
 def tokens_of(usage: Any, earlier: Tokens | None) -> Tokens:
-    """The counts of ``usage`` less what the ``earlier`` runs of the thread have been told to have used.
+    """The counts of ``usage`` less what the ``earlier`` runs of the thread have reported.
 
     When any count is lower than before it is not the same count that goes on, and is taken as it is.
     """
-    counts = {name: _count(usage.get(theirs)) for name, theirs in _NAMES.items()} if isinstance(usage, dict) else {}
+    given = usage if isinstance(usage, dict) else {}
+    counts = {name: count_or_none(given.get(theirs)) for name, theirs in _NAMES.items()}
     before = earlier.to_dict() if earlier is not None else {}
     if all((counts.get(name) or 0) >= count for name, count in before.items()):
         counts = {name: None if count is None else count - before.get(name, 0) for name, count in counts.items()}
@@ -31,7 +33,3 @@ def tokens_of(usage: Any, earlier: Tokens | None) -> Tokens:
         cache_write=counts.get("cache_write"),
         reasoning=counts.get("reasoning"),
     )
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

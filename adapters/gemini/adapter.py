@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import ClassVar, cast
-from uuid import UUID
 
 from adapters.gemini.oneshot import read_oneshot
 from adapters.gemini.parser import GeminiParser
 from orchestrator.adapterkit.bridge import OneshotBridge
+from orchestrator.adapterkit.command import no_command, uuid_session
 from orchestrator.contract.adapter import (
     AgentAdapter,
     BaseAdapter,
@@ -75,8 +75,12 @@ class GeminiAdapter(BaseAdapter):
         del prompt, cwd  # the prompt is read from stdin; a session belongs to the directory that the CLI is started in
         argv = [self.binary, "--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust", *RAW]
         if session_id is not None:
-            argv += ["--resume", _checked_session_id(session_id)]
+            argv += ["--resume", uuid_session(session_id, backend=self.name, what="a Gemini CLI session id")]
         return argv
+
+    def stdin_of(self, prompt: str) -> str:
+        """A prompt that begins with a slash is no command."""
+        return no_command(prompt)
 
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """Everything the CLI gets; the operator's ``extra_env`` wins over our settings, never over the key."""
@@ -118,7 +122,8 @@ class GeminiOneshotAdapter(GeminiAdapter):
         if len(prompt.encode()) > PROMPT_MAX_BYTES:
             message = f"the prompt is longer than the {PROMPT_MAX_BYTES} bytes that an argument may have"
             raise InvalidRequestError(message, backend=self.name)
-        return [self.binary, "--prompt", prompt]
+        # The first character decides whether this word is taken for an option.
+        return [self.binary, "--prompt", f"\n{prompt}" if prompt.startswith("-") else no_command(prompt)]
 
     def parser(self) -> StreamParser:
         """Reads the output as a whole, at its end."""
@@ -135,16 +140,6 @@ class GeminiOneshotAdapter(GeminiAdapter):
 
 
 GeminiAdapter.oneshot = GeminiOneshotAdapter
-
-
-def _checked_session_id(session_id: str) -> str:
-    """The CLI takes other words as a place in its list of sessions, and one with a leading dash as an option."""
-    try:
-        if str(UUID(session_id)) == session_id.lower():
-            return session_id
-    except ValueError:
-        pass
-    raise InvalidRequestError("the session id is not a Gemini CLI session id (a UUID)", backend="gemini")
 
 
 def _is_stream(stdout: str) -> bool:

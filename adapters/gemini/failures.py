@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.adapterkit.failures import ADVICE, with_words
 from orchestrator.events import ErrorReason
 
 HTTP_STATUSES = (400, 401, 403, 404, 408, 413, 429, 499, 500, 502, 503, 504, 529)
@@ -48,12 +49,12 @@ class Failure:
 
     @property
     def status(self) -> int | None:
-        """The provider's HTTP status: told in the words, else in the exit code."""
+        """The provider's HTTP status: in the words, else in the exit code."""
         code = api_error(self.text).get("code")
         if isinstance(code, int):
             return code
-        if told := _STATUS.search(self.text):
-            return int(told.group(1))
+        if shown := _STATUS.search(self.text):
+            return int(shown.group(1))
         return _OF_EXIT_CODE.get(-1 if self.exit_code is None else self.exit_code)
 
     @property
@@ -101,12 +102,10 @@ def reason_of(failure: Failure) -> ErrorReason:
 
 
 _ADVICE: dict[ErrorReason, str] = {
-    "resume_failed": "The conversation cannot be continued: the CLI's own record of it is gone. Start a new one.",
-    "credit_exhausted": "The account behind this key has no credit left. Top it up, or use another key.",
+    **ADVICE,  # but podmentor knows no subscription to log in with
     "auth_rejected": "The provider refused the key. Check the one that is configured for this backend.",
     "auth_required": "There is nothing to log in with. Set a key for this backend.",
     "rate_limited": "The provider's rate limit or quota is reached. Wait and run it again, or use another key.",
-    "provider_unavailable": "The provider could not answer, or its answer broke off. Run it again in a while.",
 }
 _EXITS = {
     42: "Gemini CLI did not take the prompt as it is.",
@@ -127,4 +126,4 @@ def message_of(reason: ErrorReason, failure: Failure) -> str:
         or _EXITS.get(-1 if failure.exit_code is None else failure.exit_code)
         or "Gemini CLI could not finish the run."
     )
-    return f"{advice} Gemini CLI said: {failure.said[:500]}" if failure.said else advice
+    return with_words(advice, "Gemini CLI", failure.said)

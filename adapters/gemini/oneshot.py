@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 from adapters.gemini.failures import Failure, message_of, reason_of
+from orchestrator.adapterkit.failures import not_in_image
+from orchestrator.adapterkit.members import is_count, text_or_none
 from orchestrator.adapterkit.parsing import decode
 from orchestrator.contract.types import AgentResult
 
@@ -25,22 +27,21 @@ def read_oneshot(stdout: str, stderr: str, rc: int) -> AgentResult:
     object on stderr.
     """
     answer = _object(stdout)
-    told = answer if answer is not None else _object(stderr) if rc else None
-    error = told.get("error") if told else None
-    text = stdout.strip() if answer is None else _string(answer.get("response")).strip()
+    said = answer if answer is not None else _object(stderr) if rc else None
+    error = said.get("error") if said else None
+    text = stdout.strip() if answer is None else (text_or_none(answer.get("response")) or "").strip()
     if answer is None and error is None and (broken := _BROKEN.search(stderr)):
         error = broken.group(1)
-    tokens = _tokens(told.get("stats")) if told else {}
+    tokens = _tokens(said.get("stats")) if said else {}
     if answer is None and error is None and _is_torn(text):
         error = "The CLI's answer has no end."
     if rc == 0 and error is None and text:
         return AgentResult(final_text=text, is_error=False, tokens=tokens)
-    message = _string(error.get("message")) if isinstance(error, dict) else _string(error)
+    message = text_or_none(error.get("message") if isinstance(error, dict) else error) or ""
     failure = Failure(text=message or words(stderr), exit_code=rc)
     details = {"exit_code": rc, "stderr": stderr[-8192:]}
     if rc in {126, 127} and not text:
-        shown = "Gemini CLI cannot be started: it is not in the image. Build the image of this backend again."
-        return _failed(text, tokens, reason="cli_not_installed", message=shown, details=details)
+        return _failed(text, tokens, **not_in_image("Gemini CLI", details).data())
     if rc == 0 and error is None:
         shown = "Gemini CLI ended without an answer: it was killed, or the model gave none."
         return _failed(text, tokens, reason="cli_failed", message=shown, details=details)
@@ -90,7 +91,7 @@ def _tokens(stats: Any) -> dict[str, int]:
     for model in models.values() if isinstance(models, dict) else ():
         tokens = model.get("tokens") if isinstance(model, dict) else None
         for name, value in tokens.items() if isinstance(tokens, dict) else ():
-            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            if is_count(value):
                 total[name] = total.get(name, 0) + value
     if not total:
         return {}
@@ -101,7 +102,3 @@ def _tokens(stats: Any) -> dict[str, int]:
         "cache_read": cached,
         "reasoning": total.get("thoughts", 0),
     }
-
-
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 from adapters.opencode.failures import plain
 from adapters.opencode.parser import OpenCodeParser
+from orchestrator.adapterkit.command import cannot_be_run, output_tail
 from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.contract.adapter import BaseAdapter, Capabilities, GatewayRoute
 from orchestrator.contract.types import AuthStatus, Credentials
@@ -77,7 +78,7 @@ class OpenCodeAdapter(BaseAdapter):
         path_prefixes=("/chat/completions", "/models"),
     )
     credential_files = (".local/share/opencode/auth.json",)
-    capabilities = Capabilities(  # the cost is told only when the operator's configuration has prices
+    capabilities = Capabilities(  # the cost is known only when the operator's configuration has prices
         streaming=True, deltas=True, thinking=True, resume=True, cost=False, mcp=True, byo_subscription=True
     )
 
@@ -132,11 +133,10 @@ class OpenCodeAdapter(BaseAdapter):
     def read_probe(self, *, exit_code: int, stdout: str, stderr: str) -> AuthStatus:
         """The exit code is always 0; the words count what is in OpenCode's ``auth.json``."""
         if exit_code in {126, 127}:
-            error = f"{self.binary} cannot be run: {stderr.strip()[-300:] or 'no output'}"
-            return AuthStatus(installed=False, authenticated=False, error=error)
+            return cannot_be_run(self.binary, stderr)
         counted = _COUNT.search(plain(stdout))
         if counted is None:
-            said = (stderr or stdout).strip()[-300:] or "no output"
+            said = output_tail(stderr or stdout)
             error = f"`{self.binary} auth list` printed no count (exit code {exit_code}): {said}"
             return AuthStatus(installed=True, authenticated=False, error=error)
         if int(counted[1]) > 0:

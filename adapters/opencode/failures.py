@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.adapterkit.failures import ADVICE, with_words
 from orchestrator.events import ErrorReason
 
 
@@ -97,14 +98,6 @@ def reason_of(failure: Failure) -> ErrorReason:
     return "cli_failed"
 
 
-_ADVICE: dict[ErrorReason, str] = {
-    "resume_failed": "The conversation cannot be continued: the CLI's own record of it is gone. Start a new one.",
-    "credit_exhausted": "The account behind this key has no credit left. Top it up, or use another key.",
-    "auth_rejected": "The provider refused the key or login. Check the one that is configured for this backend.",
-    "auth_required": "There is nothing to log in with. Set a key for this backend, or log in with a subscription.",
-    "rate_limited": "The provider's rate limit is reached. Wait and run it again, or use an account with a higher one.",
-    "provider_unavailable": "The provider could not answer, or its answer broke off. Run it again in a while.",
-}
 _NAMES = {
     TOO_LONG: "The answer was longer than the model may write. Ask for less at once.",
     ABORTED: "The agent was interrupted before it had finished.",
@@ -115,11 +108,9 @@ _NAMES = {
 
 def message_of(reason: ErrorReason, failure: Failure) -> str:
     """A sentence for a person: what happened, what to do, and the CLI's own words."""
-    advice = _ADVICE.get(reason) or _NAMES.get(failure.name or "")
+    advice = ADVICE.get(reason) or _NAMES.get(failure.name or "")
     if _SHUT_IN.search(failure.text):
         advice = "The run may not reach its provider: put the provider's host into allowed_egress, or leave that out."
     if advice is None and failure.status == 404:
         advice = "The provider does not know the model, or its base URL is wrong. Check OPENCODE_MODEL and base_url."
-    said = " ".join(words(plain(failure.text)).split())
-    advice = advice or "OpenCode could not finish the run."
-    return f"{advice} OpenCode said: {said[:500]}" if said else advice
+    return with_words(advice or "OpenCode could not finish the run.", "OpenCode", words(plain(failure.text)))

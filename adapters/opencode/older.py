@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from adapters.opencode.failures import Failure, reason_of
-from adapters.opencode.told import KeptText, is_number, mapping, whole
+from adapters.opencode.messages import is_countable
+from orchestrator.adapterkit.kept_text import KeptText
+from orchestrator.adapterkit.members import as_object, as_text, text_or_none
 from orchestrator.events import (
     AgentEvent,
     Completed,
@@ -30,21 +32,21 @@ def read_older(obj: dict[str, Any], text: KeptText, line_id: str, *, opened: boo
         case "session.start":
             model, version = obj.get("model"), obj.get("version")
             started = SessionStarted(
-                session_id=whole(_either(obj, "session_id", "sessionID")),
-                model=model if isinstance(model, str) else None,
-                cli_version=version if isinstance(version, str) else None,
+                session_id=as_text(_either(obj, "session_id", "sessionID")),
+                model=text_or_none(model),
+                cli_version=text_or_none(version),
             )
             return () if opened else [started]
         case "reasoning":
-            said = whole(obj["text"])
+            said = as_text(obj["text"])
             return [Thinking(text=said)] if said else ()
         case "message":
             return _message(obj, text, line_id)
         case "tool.call":
-            call_id = whole(_either(obj, "tool_call_id", "id"))
-            return [ToolUse(tool_call_id=call_id, name=whole(obj["name"]), input=mapping(obj["input"]))]
+            call_id = as_text(_either(obj, "tool_call_id", "id"))
+            return [ToolUse(tool_call_id=call_id, name=as_text(obj["name"]), input=as_object(obj["input"]))]
         case "tool.output":
-            call_id, content = whole(_either(obj, "tool_call_id", "id")), _either(obj, "content", "output")
+            call_id, content = as_text(_either(obj, "tool_call_id", "id")), _either(obj, "content", "output")
             shown = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
             return [ToolResult(tool_call_id=call_id, content=shown, is_error=obj.get("is_error") is True)]
         case "session.complete":
@@ -61,8 +63,8 @@ def _message(obj: dict[str, Any], text: KeptText, line_id: str) -> Sequence[Agen
         raise ValueError("an unknown role")
     content = _either(obj, "text", "content")
     if isinstance(content, list):
-        content = "".join(whole(part["text"]) for part in content if part.get("type") == "text")
-    said, name = whole(content), obj.get("id")
+        content = "".join(as_text(part["text"]) for part in content if part.get("type") == "text")
+    said, name = as_text(content), obj.get("id")
     message_id = name if isinstance(name, str) else line_id
     if not said:
         return ()
@@ -71,8 +73,8 @@ def _message(obj: dict[str, Any], text: KeptText, line_id: str) -> Sequence[Agen
 
 
 def _complete(obj: dict[str, Any], text: KeptText) -> Completed:
-    told = mapping(obj.get("tokens") or {})
-    counts = {name: max(0, round(count)) for name, count in told.items() if is_number(count)}
+    given = as_object(obj.get("tokens") or {})
+    counts = {name: max(0, round(count)) for name, count in given.items() if is_countable(count)}
     cost, reason, duration = _first_of(obj, "cost_usd", "cost"), obj.get("stop_reason"), obj.get("duration_ms")
     return Completed(
         final_text=text.join(),
@@ -83,15 +85,15 @@ def _complete(obj: dict[str, Any], text: KeptText) -> Completed:
             cache_write=counts.get("cache_write"),
             reasoning=counts.get("reasoning"),
         ),
-        duration_ms=max(0, round(duration)) if is_number(duration) else 0,
-        stop_reason=reason if isinstance(reason, str) else None,
-        cost_usd=cost if is_number(cost) else None,
+        duration_ms=max(0, round(duration)) if is_countable(duration) else 0,
+        stop_reason=text_or_none(reason),
+        cost_usd=cost if is_countable(cost) else None,
     )
 
 
 def _error(obj: dict[str, Any]) -> Error:
     status = _first_of(obj, "status", "status_code", "statusCode")
-    failure = Failure(text=whole(obj["message"]), status=round(status) if is_number(status) else None)
+    failure = Failure(text=as_text(obj["message"]), status=round(status) if is_countable(status) else None)
     details = {name: value for name, value in obj.items() if name not in {"type", "message"}}
     return Error(reason=reason_of(failure), message=failure.text, details=details)
 

@@ -1,21 +1,24 @@
 """From what OpenCode prints (``run --format json``) to events.
 
 Most lines come twice: from the plugin in the image (``podmentor.js``) when something happens, and from OpenCode itself
-when it is over, in the same form but without the pieces of a text.  So each part is told once, by its id, and without
-the plugin what OpenCode prints is enough.  There is no last line: the run has ended well when the last step says
-``stop`` and the exit code is 0.  Older releases (``session.start`` and others with a dot) are read by ``older``.
+when it is over, in the same form but without the pieces of a text.  So each part becomes events once, by its id, and
+without the plugin what OpenCode prints is enough.  There is no last line: the run has ended well when the last step
+says ``stop`` and the exit code is 0.  Older releases (``session.start`` and others with a dot) are read by ``older``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 from adapters.opencode.failures import ABORTED, TOO_LONG, Failure, message_of, plain, reason_of, words
+from adapters.opencode.messages import Messages, Usage, is_countable
 from adapters.opencode.older import OLDER_TYPES, read_older
-from adapters.opencode.told import KeptText, Messages, Usage, is_number, mapping, whole
-from orchestrator.adapterkit.parsing import JsonLinesParser, end_missing
+from orchestrator.adapterkit.failures import end_missing, last_words, not_in_image, without_end
+from orchestrator.adapterkit.kept_text import KeptText
+from orchestrator.adapterkit.members import as_object, as_text, text_or_none
+from orchestrator.adapterkit.parsing import JsonLinesParser
 from orchestrator.events import (
     AgentEvent,
     Completed,
@@ -28,8 +31,14 @@ from orchestrator.events import (
     ToolUse,
 )
 
+Reader: TypeAlias = Callable[[dict[str, Any], str | None], Sequence[AgentEvent]]
+"""Events of a line; the second argument: the id of the tool call whose sub-agent it comes from."""
 UNFINISHED: Final = frozenset({"tool-calls", "tool_use", "error"})
 """Reasons for the end of a step that are no end of the answer."""
+
+
+TEXT_KEEP: Final = 4 * 1024 * 1024
+"""Characters of the newest message that the final text has; OpenCode does not repeat it."""
 
 
 class OpenCodeParser(JsonLinesParser):
@@ -40,30 +49,22 @@ class OpenCodeParser(JsonLinesParser):
         self._session_id: str | None = None
         self._messages = Messages()
         self._done: set[tuple[str, str]] = set()
-        """Line types of parts that have been told."""
+        """Line types of parts that have become events."""
         self._streamed: dict[str, int] = {}
-        """Characters told, per part."""
+        """Characters, per part."""
         self._calls: dict[str, str] = {}
         """Tool calls by the id of their part."""
-        self._text = KeptText()
+        self._text = KeptText(TEXT_KEEP)
         self._usage = Usage()
         self._ended_by: str | None = None
         """The reason that the agent's last step gave; None while a step goes on."""
         self._failure: Failure | None = None
         self._announced = False
-        """The next attempt has been told of as a retry."""
+        """The next attempt has been reported as a retry."""
         self._last_retry: dict[str, Any] | None = None
         self._times: tuple[int, int] | None = None
-
-    def on_object(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
-        """Events of one line."""
-        kind = obj["type"]
-        if kind in OLDER_TYPES or (kind in {"reasoning", "error"} and "part" not in obj and kind not in obj):
-            events = list(read_older(obj, self._text, f"line-{self._line_no}", opened=self._session_id is not None))
-            if events and isinstance(events[0], SessionStarted):
-                self._session_id = events[0].session_id
-            return events
-        read = {
+        """Of the first line and the newest, in milliseconds."""
+        self._readers: dict[str, Reader] = {
             "session": self._session,
             "step_start": self._step_start,
             "delta": self._delta,
@@ -74,12 +75,23 @@ class OpenCodeParser(JsonLinesParser):
             "step_finish": self._step_finish,
             "retry": self._retry,
             "error": self._error,
-        }.get(kind)
+        }
+        """By the type of the line."""
+
+    def on_object(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
+        """Events of one line."""
+        kind = obj["type"]
+        if kind in OLDER_TYPES or (kind in {"reasoning", "error"} and "part" not in obj and kind not in obj):
+            events = list(read_older(obj, self._text, f"line-{self._line_no}", opened=self._session_id is not None))
+            if events and isinstance(events[0], SessionStarted):
+                self._session_id = events[0].session_id
+            return events
+        read = self._readers.get(kind)
         if read is None:
             return [self._unknown(obj)]
-        session_id, parent = whole(obj["sessionID"]), obj.get("parent")
-        events = list(read(obj, None if parent is None else self._calls.get(whole(parent))))
-        if is_number(obj.get("timestamp")):
+        session_id, parent = as_text(obj["sessionID"]), obj.get("parent")
+        events = list(read(obj, None if parent is None else self._calls.get(as_text(parent))))
+        if is_countable(obj.get("timestamp")):
             now = round(obj["timestamp"])
             self._times = (self._times[0] if self._times else now, now)
         if self._session_id is None and parent is None:
@@ -113,8 +125,7 @@ class OpenCodeParser(JsonLinesParser):
             reason = reason_of(failure)
             return [Error(reason=reason, message=message_of(reason, failure), details=details | failure.details())]
         if self._session_id is None and exit_code in {126, 127}:
-            message = "OpenCode cannot be started: it is not in the image. Build the image of this backend again."
-            return [Error(reason="cli_not_installed", message=message, details=details)]
+            return [not_in_image("OpenCode", details)]
         if exit_code == 0 and self._ended_by is None and (text := self._text.join()):
             return [end_missing("OpenCode", text, details)]
         # Before a session has begun stderr tells why; later it may hold anything.
@@ -122,7 +133,7 @@ class OpenCodeParser(JsonLinesParser):
         reason = reason_of(said)
         if reason != "cli_failed":
             return [Error(reason=reason, message=message_of(reason, said), details=details)]
-        message = f"OpenCode {_ending(exit_code)} without an answer.{_last_words(stderr_tail)}"
+        message = without_end("OpenCode", exit_code, last_words(plain(stderr_tail)), lacks="an answer")
         return [Error(reason="cli_failed", message=message, details=details)]
 
     # --- lines --------------------------------------------------------------------------------------------------
@@ -133,15 +144,15 @@ class OpenCodeParser(JsonLinesParser):
         model, version = obj.get("model"), obj.get("version")
         return [
             SessionStarted(
-                session_id=whole(obj["sessionID"]),
-                model=model if isinstance(model, str) else None,
-                cli_version=version if isinstance(version, str) else None,
+                session_id=as_text(obj["sessionID"]),
+                model=text_or_none(model),
+                cli_version=text_or_none(version),
             )
         ]
 
     def _step_start(self, obj: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
-        part = mapping(obj["part"])
-        part_id, message = whole(part["id"]), whole(part["messageID"])
+        part = as_object(obj["part"])
+        part_id, message = as_text(part["id"]), as_text(part["messageID"])
         if not self._first("step_start", part_id):
             return ()
         attempt = self._messages.step_begins(message, part_id)
@@ -153,34 +164,34 @@ class OpenCodeParser(JsonLinesParser):
         return self._retrying(attempt - 1, 0, "the provider's answer broke off")
 
     def _delta(self, obj: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
-        part, text = mapping(obj["part"]), whole(obj["delta"])
-        part_id, kind = whole(part["id"]), whole(part["type"])
+        part, text = as_object(obj["part"]), as_text(obj["delta"])
+        part_id, kind = as_text(part["id"]), as_text(part["type"])
         if (kind, part_id) in self._done:
             return ()
-        message = self._messages.id_of(whole(part["messageID"]), part_id)
+        message = self._messages.id_of(as_text(part["messageID"]), part_id)
         self._streamed[part_id] = self._streamed.get(part_id, 0) + len(text)
         return self._say(kind, text, message, parent)
 
     def _block(self, obj: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
-        part = mapping(obj["part"])
-        part_id, text, kind = whole(part["id"]), whole(part["text"]), whole(obj["type"])
-        message = self._messages.id_of(whole(part["messageID"]), part_id)
+        part = as_object(obj["part"])
+        part_id, text, kind = as_text(part["id"]), as_text(part["text"]), as_text(obj["type"])
+        message = self._messages.id_of(as_text(part["messageID"]), part_id)
         if not self._first(kind, part_id):
             return ()
         return self._say(kind, text[self._streamed.pop(part_id, 0) :], message, parent)
 
     def _tool(self, obj: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
-        part = mapping(obj["part"])
-        part_id, state = whole(part["id"]), mapping(part["state"])
-        name, arguments = whole(part["tool"]), mapping(state["input"])
+        part = as_object(obj["part"])
+        part_id, state = as_text(part["id"]), as_object(part["state"])
+        name, arguments = as_text(part["tool"]), as_object(state["input"])
         if name == "invalid" and isinstance(arguments.get("tool"), str):
             name = arguments["tool"]  # what the model asked for
         ended = obj["type"] == "tool_use"
-        content, is_error = _result(whole(part["tool"]), state) if ended else ("", False)
+        content, is_error = _result(as_text(part["tool"]), state) if ended else ("", False)
         events: list[AgentEvent] = []
         if part_id not in self._calls:
             # Some providers count the calls of each answer from 0.
-            given = whole(part["callID"])
+            given = as_text(part["callID"])
             call_id = self._calls[part_id] = part_id if given in self._calls.values() else given
             events.append(ToolUse(tool_call_id=call_id, name=name, input=arguments, parent_tool_call_id=parent))
         if ended and self._first("tool_use", part_id):
@@ -191,19 +202,19 @@ class OpenCodeParser(JsonLinesParser):
         return events
 
     def _step_finish(self, obj: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
-        part = mapping(obj["part"])
-        part_id, reason = whole(part["id"]), whole(part["reason"])
+        part = as_object(obj["part"])
+        part_id, reason = as_text(part["id"]), as_text(part["reason"])
         if self._first("step_finish", part_id):
             self._usage.add(part)
-            self._messages.step_ends(whole(part["messageID"]))
+            self._messages.step_ends(as_text(part["messageID"]))
             if parent is None:
                 self._usage.turns += 1
                 self._ended_by = reason
         return ()
 
     def _retry(self, obj: dict[str, Any], _: str | None) -> Sequence[AgentEvent]:
-        message, attempt, delay = words(whole(obj["message"])), obj["attempt"], obj["delay"]
-        if not is_number(attempt) or not is_number(delay):
+        message, attempt, delay = words(as_text(obj["message"])), obj["attempt"], obj["delay"]
+        if not is_countable(attempt) or not is_countable(delay):
             raise TypeError("a retry has a number and a delay")
         self._announced = True
         status = _http_error(obj.get("statusCode"))
@@ -212,18 +223,18 @@ class OpenCodeParser(JsonLinesParser):
 
     def _error(self, obj: dict[str, Any], parent: str | None) -> Sequence[AgentEvent]:
         """Remembered for the end: more lines may follow.  The first one is the cause."""
-        error = mapping(obj["error"])
+        error = as_object(obj["error"])
         data = error.get("data") if isinstance(error.get("data"), dict) else {}
         assert data is not None
         message, body = data.get("message"), data.get("responseBody")
         attempts, wait = data.get("attempts"), data.get("retryAfter")
         found = Failure(
-            text=message if isinstance(message, str) else "",
-            name=error.get("name") if isinstance(error.get("name"), str) else None,
+            text=text_or_none(message) or "",
+            name=text_or_none(error.get("name")),
             status=_http_error(data.get("statusCode")),
-            body=body if isinstance(body, str) else "",
-            retries=round(attempts) - 1 if is_number(attempts) else None,
-            retry_after_ms=round(wait) if is_number(wait) else None,
+            body=text_or_none(body) or "",
+            retries=round(attempts) - 1 if is_countable(attempts) else None,
+            retry_after_ms=round(wait) if is_countable(wait) else None,
         )
         if parent is None and (self._failure is None or self._failure.name == ABORTED):
             self._failure = found
@@ -259,26 +270,15 @@ class OpenCodeParser(JsonLinesParser):
 
 def _result(tool: str, state: dict[str, Any]) -> tuple[str, bool]:
     """What a tool gave back.  A command that fails has ``completed`` and its exit code; None: it was ended."""
-    status = whole(state["status"])
+    status = as_text(state["status"])
     if status == "error":
-        return whole(state["error"]), True
+        return as_text(state["error"]), True
     metadata = state.get("metadata") or {}
     failed = tool == "invalid" or metadata.get("exit", 0) != 0
     attached = [f"[{file.get('mime') or 'file'}]" for file in state.get("attachments") or ()]
-    return "\n".join([whole(state["output"]), *attached]), failed
+    return "\n".join([as_text(state["output"]), *attached]), failed
 
 
 def _http_error(status: Any) -> int | None:
-    """An answer that broke off has the status of its good beginning, which tells nothing."""
-    return round(status) if is_number(status) and status >= 400 else None
-
-
-def _ending(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "ended"
-    return f"was ended by signal {exit_code - 128}" if exit_code > 128 else f"ended with exit code {exit_code}"
-
-
-def _last_words(stderr: str) -> str:
-    lines = [line.strip() for line in plain(stderr).splitlines() if line.strip()]
-    return f" Its last words on stderr: {lines[-1][:300]}" if lines else ""
+    """An answer that broke off has the status of its good beginning, which means nothing."""
+    return round(status) if is_countable(status) and status >= 400 else None

@@ -10,14 +10,12 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.events import AgentEvent, Completed, Error, Status
 from orchestrator.framing import LineFramer
 
-TEXT_IN_DETAILS = 20_000
-"""Characters."""
 RAW_KEEP = 2000
 """Characters of a line that is shown as unparsed."""
 
@@ -36,24 +34,19 @@ def decode(text: str) -> Any:
     Numbers that JSON cannot hold (NaN, infinities) and more than ``DEPTH_MAX`` levels raise ValueError; half of a
     surrogate pair becomes U+FFFD.
     """
-    value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-    if text.count("{") + text.count("[") > DEPTH_MAX:
+    value = _value(text)
+    if len(text) > DEPTH_MAX and text.count("{") + text.count("[") > DEPTH_MAX:
         _check_depth(value)
-    return _whole_pairs(value) if _LONE_SURROGATE.search(text) else value
+    return _whole_pairs(value) if "\\u" in text and _LONE_SURROGATE.search(text) else value
 
 
-def end_missing(cli: str, text: str, details: Mapping[str, Any]) -> Error:
-    """The end of a run whose CLI spoke, exited with 0, and never said that this was its answer.
-
-    Its output has lost its end (a full disk, say), or something inside the sandbox has ended it.  The text may be whole
-    or stop in the middle of a sentence, and nothing tells which: to call half an answer an answer would be worse than
-    to call a whole one a failure, since of the failure nothing is lost.  ``text`` goes with it, its end if it is long.
-    """
-    message = (
-        f"{cli} ended as if all were well, but without a result: its answer may lack its end. What it said until then"
-        " is in the events. Continue the conversation, or run it again."
-    )
-    return Error(reason="cli_failed", message=message, details={**details, "text": text[-TEXT_IN_DETAILS:]})
+def _value(text: str) -> Any:
+    """The value that is all of ``text``; a line that has whitespace around it takes the longer way."""
+    if text.startswith("{"):
+        value, end = _DECODER.raw_decode(text)
+        if end == len(text):
+            return value
+    return _DECODER.decode(text)
 
 
 def _refuse(name: str) -> None:
@@ -65,6 +58,10 @@ def _finite(digits: str) -> float:
     if math.isinf(value):
         raise ValueError("a number out of range")
     return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""One for all lines: ``json.loads`` with hooks makes one for each."""
 
 
 def _check_depth(value: Any) -> None:
@@ -105,16 +102,16 @@ class JsonLinesParser(ABC):
         """Take the next bytes of stdout."""
         events: list[AgentEvent] = []
         for line in self._framer.push(data):
-            events += self._read(line)
+            self._read(line, events)
         return events
 
     def close(self, exit_code: int | None, stderr_tail: str) -> list[AgentEvent]:
         """The process has ended; the terminal event comes out, unless it has already."""
         events: list[AgentEvent] = []
         for line in self._framer.flush():
-            events += self._read(line)
+            self._read(line, events)
         if not self._ended:
-            events += self._until_terminal(self.on_close(exit_code, stderr_tail))
+            self._add(self.on_close(exit_code, stderr_tail), events)
         return events
 
     @abstractmethod
@@ -125,29 +122,29 @@ class JsonLinesParser(ABC):
     def on_close(self, exit_code: int | None, stderr_tail: str) -> Sequence[AgentEvent]:
         """What comes out at the end when no line was the terminal one; the last event must be terminal."""
 
-    def _read(self, line: bytes) -> list[AgentEvent]:
+    def _read(self, line: bytes, events: list[AgentEvent]) -> None:
+        """Add the events of a line."""
         self._line_no += 1
         if not line.strip():
-            return []
+            return
         if self._ended:
             self.ignored_lines += 1
-            return []
+            return
         text = line.decode("utf-8", "replace")
         try:
             obj = decode(text)
-            events = self.on_object(obj) if isinstance(obj, dict) else [self._unparsed(text)]
+            found = self.on_object(obj) if isinstance(obj, dict) else (self._unparsed(text),)
         except UNREADABLE:
-            events = [self._unparsed(text)]
-        return self._until_terminal(events)
+            found = (self._unparsed(text),)
+        self._add(found, events)
 
-    def _until_terminal(self, events: Sequence[AgentEvent]) -> list[AgentEvent]:
-        kept: list[AgentEvent] = []
-        for event in events:
-            kept.append(event)
-            if isinstance(event, Completed | Error):
+    def _add(self, found: Sequence[AgentEvent], events: list[AgentEvent]) -> None:
+        """What is found, up to a terminal event."""
+        for event in found:
+            events.append(event)
+            if isinstance(event, (Completed, Error)):
                 self._ended = True
                 break
-        return kept
 
     def _unparsed(self, text: str) -> Status:
         raw = text if len(text) <= RAW_KEEP else f"{text[:RAW_KEEP]} …[cut: {len(text)} characters]"

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
-from orchestrator.config.models import PLAIN_NAME
+from orchestrator.config.models import PLAIN_NAME, USER_ID, USER_ID_WORDS
 from orchestrator.errors import ForbiddenError, InvalidRequestError
 
 Role: TypeAlias = Literal["user", "service", "admin", "metrics"]
@@ -13,6 +13,7 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 LOCAL_OWNER: Final = "local"
 """The user id of whoever holds the local token; nobody else may have it, since that user's repos may be paths."""
 _PLAIN = re.compile(PLAIN_NAME)
+_USER = re.compile(USER_ID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +45,15 @@ def is_plain_name(text: str) -> bool:
     return _PLAIN.fullmatch(text) is not None
 
 
+def is_user_id(text: str) -> bool:
+    """Whether ``text`` may be the id of a user: a plain name or an e-mail address."""
+    return _USER.fullmatch(text) is not None
+
+
 def check_name(text: str, what: str) -> str:
     """``text``, when it can be the name of a user.  Raises InvalidRequestError; ``what`` says what was named."""
-    if not is_plain_name(text):
-        raise InvalidRequestError(f"{what} must be a plain name: letters, digits, '.', '_' and '-', at most 64")
+    if not is_user_id(text):
+        raise InvalidRequestError(f"{what} must be a plain name or an e-mail address: {USER_ID_WORDS}")
     if text == LOCAL_OWNER:
         raise InvalidRequestError(f"{what} must not be {LOCAL_OWNER!r}: that name is kept for the local token")
     return text

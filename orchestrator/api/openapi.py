@@ -11,10 +11,12 @@ from pydantic_core import core_schema
 from orchestrator.api.models.base import Answer
 from orchestrator.api.models.events import Event
 from orchestrator.api.problems import PROBLEM_TYPE, Problem
-from orchestrator.api.routing import Reply, Route
+from orchestrator.api.routing import Header, Reply, Route
+from orchestrator.config.models import PLAIN_NAME, USER_ID
 from orchestrator.errors import (
     ForbiddenError,
     InvalidRequestError,
+    PayloadTooLargeError,
     PodmentorError,
     StorageError,
     UnauthorizedError,
@@ -22,13 +24,25 @@ from orchestrator.errors import (
 
 _ALL: Final = "_All"
 _REF: Final = "#/components/schemas/{model}"
-_ACT_FOR: Final = {
-    "name": "X-Podmentor-User",
-    "in": "header",
-    "required": False,
-    "description": "The user for whom to act; only for tokens with the role `service`.",
-    "schema": {"type": "string"},
+_NAME: Final = {"type": "string", "pattern": PLAIN_NAME, "maxLength": 64}
+_COMMON: Final = (
+    Header(
+        name="X-Request-Id",
+        description="The id under which the request is logged and answered: 1 to 64 letters, digits, `.`, `_` and `-`;"
+        " any other is replaced.",
+        schema={"type": "string", "examples": ["order-4711"]},
+    ),
+)
+_ACT_FOR: Final = Header(
+    name="X-Podmentor-User",
+    description="The user for whom to act: a plain name or an e-mail address; only for tokens with the role `service`.",
+    schema={"type": "string", "pattern": USER_ID, "maxLength": 64},
+)
+_SENT: Final[dict[int, dict[str, str]]] = {
+    401: {"WWW-Authenticate": "Which kind of token to send."},
+    429: {"Retry-After": "In how many seconds there may be room."},
 }
+_SENT_ALWAYS: Final = {"X-Request-Id": "Find it in the service's log."}
 
 
 def build_spec(routes: Iterable[Route]) -> dict[str, Any]:
@@ -43,6 +57,7 @@ def build_spec(routes: Iterable[Route]) -> dict[str, Any]:
             "title": "podmentor",
             "description": "Runs coding-agent CLIs, each in its own container, behind one durable event stream.",
         },
+        "servers": [{"url": "/", "description": "The service that this document comes from."}],
         "paths": paths,
         "components": {
             "schemas": _schemas(table),
@@ -136,7 +151,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
     in_path = [
-        {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": part[1:-1], "in": "path", "required": True, "schema": _NAME}
         for part in route.path.split("/")
         if part.startswith("{")
     ]
@@ -147,41 +162,63 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
             "in": "query",
             "required": name in schema.get("required", []),
             "description": member.pop("description", ""),
-            "schema": {key: value for key, value in member.items() if key != "title"},
+            **_in_query(member),
         }
         for name, member in schema.get("properties", {}).items()
     ]
+    headers = (*route.headers, *_COMMON, *(() if route.public else (_ACT_FOR,)))
     in_header = [
-        {
-            "name": header.name,
-            "in": "header",
-            "required": False,
-            "description": header.description,
-            "schema": {"type": "string"},
-        }
-        for header in route.headers
+        {"name": header.name, "in": "header", "required": False, "description": header.description}
+        | {"schema": header.schema}
+        for header in headers
     ]
-    return [*in_path, *in_query, *in_header, *([] if route.public else [_ACT_FOR])]
+    return [*in_path, *in_query, *in_header]
+
+
+def _in_query(member: dict[str, Any]) -> dict[str, Any]:
+    """What a parameter looks like in a URL: there is no null in one, and a list is written as JSON."""
+    schema = {key: value for key, value in member.items() if key != "title"}
+    if "anyOf" in schema:
+        [only] = [option for option in schema.pop("anyOf") if option != {"type": "null"}]
+        schema |= only
+        del schema["default"]
+    if schema.get("type") == "array":
+        return {"content": {"application/json": {"schema": schema}}}
+    return {"schema": schema}
 
 
 def _replies(replies: tuple[Reply, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for reply in replies:
-        entry = found.setdefault(str(reply.status), {"description": reply.description})
+        headers = _headers(reply.status) | _described(reply.headers)
+        entry = found.setdefault(str(reply.status), {"description": reply.description, "headers": headers})
         if reply.media_type:
-            schema = _ref(reply.model) if reply.model is not None else {"type": _type(reply.media_type)}
-            entry.setdefault("content", {})[reply.media_type] = {"schema": schema}
+            entry.setdefault("content", {})[reply.media_type] = _content(reply)
     return found
 
 
-def _type(media_type: str) -> str:
-    return "object" if media_type == "application/json" else "string"
+def _content(reply: Reply) -> dict[str, Any]:
+    if reply.media_type != "application/json":
+        # a stream: OpenAPI 3.1 cannot say of what, 3.2 says it with itemSchema
+        items = {} if reply.model is None else {"x-itemSchema": _ref(reply.model)}
+        return {"schema": {"type": "string"}, **items}
+    return {"schema": {"type": "object"} if reply.model is None else _ref(reply.model)}
+
+
+def _headers(status: int) -> dict[str, Any]:
+    return _described({**_SENT_ALWAYS, **_SENT.get(status, {})})
+
+
+def _described(headers: Mapping[str, str]) -> dict[str, Any]:
+    return {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
 
 
 def _errors(route: Route) -> dict[str, Any]:
     always: tuple[type[PodmentorError], ...] = (ForbiddenError,)
     if not route.public:
         always = (InvalidRequestError, UnauthorizedError, ForbiddenError, StorageError)
+    if route.body is not None:
+        always = (*always, PayloadTooLargeError)
     by_status: dict[int, set[str]] = {500: {"internal"}}
     for error in (*always, *route.errors):
         by_status.setdefault(error.status, set()).add(error.code)
@@ -189,6 +226,7 @@ def _errors(route: Route) -> dict[str, Any]:
     return {
         str(status): {
             "description": "Code " + " or ".join(f"`{code}`" for code in sorted(codes)),
+            "headers": _headers(status),
             "content": {PROBLEM_TYPE: {"schema": _ref(Problem)}},
         }
         for status, codes in sorted(by_status.items())

@@ -11,6 +11,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.api.identity import is_plain_name
+from orchestrator.config.models import USER_ID_WORDS
 from orchestrator.contract.traces import parse_traceparent
 from orchestrator.errors import InvalidRequestError, NotFoundError
 
@@ -112,6 +113,8 @@ def _refusal(error: ValidationError, model: type[BaseModel]) -> InvalidRequestEr
             message = _unknown(path, model)
         else:
             message = _WORDS.get(item["type"], item["msg"].removeprefix("Value error, "))
+            if item["type"] == "string_pattern_mismatch" and path[-1] == "user":
+                message = f"must be a plain name or an e-mail address: {USER_ID_WORDS}"
         found.append({"field": ".".join(path), "message": message})
     sentence = "; ".join(f"{item['field']}: {item['message']}" for item in found[:_SHOWN])
     return InvalidRequestError(sentence, errors=found[:_SHOWN])

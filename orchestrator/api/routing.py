@@ -1,7 +1,7 @@
 """The declarative route table: from one list come the router's entries and the OpenAPI document."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aiohttp import web
@@ -20,14 +20,16 @@ _TOKEN_CHARS = 512
 class Reply:
     """One good answer.
 
-    ``model``: a pydantic model or a record of the contract.  None: no JSON (then ``media_type`` says what, empty for no
-    body).
+    ``model``: a pydantic model or a record of the contract; with another ``media_type`` than JSON, what the answer is a
+    stream of.  None: neither.  An empty ``media_type``: no body.
     """
 
     description: str
     status: int = 200
     model: type[Any] | None = None
     media_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Response headers of this answer alone, with what they say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class Header:
 
     name: str
     description: str
+    schema: Mapping[str, Any]
+    """JSON Schema of its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,15 @@ from typing import Final
 
 from orchestrator.bench.check import CHECKS, UnsupportedError, check, completed, failed_for, must, one
 from orchestrator.bench.results import Evidence, Seen
-from orchestrator.bench.scenes import MARKED, TIMEOUT_SECONDS, WALL_CLOCK
+from orchestrator.bench.scenes import COUNTED, MARKED, PROMPTS, TIMEOUT_SECONDS, WALL_CLOCK
 
 __all__ = ["CHECKS"]
 
+DEAREST_INPUT: Final = 60.0
+DEAREST_OUTPUT: Final = 600.0
+"""USD for a million tokens: above what the models behind today's CLIs cost, and far below a hundred times as much."""
+OUTPUT_SLACK: Final = 2
+"""Tokens of an answer: the protocols count its first or last piece, which may be empty, or do not."""
 _SEQUENCE: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _WHOLE: Final = {None, "end_turn", "stop", "STOP"}
 """Reasons to stop that tell nothing of a limit."""
@@ -63,8 +68,11 @@ def _shell(_: Evidence, scenes: dict[str, Seen]) -> str:
     uses = {use.data["tool_call_id"]: use.data["name"] for use in run.of("tool_use")}
     must(bool(uses), "no tool_use came")
     results = [result.data for result in run.of("tool_result") if result.data["tool_call_id"] in uses]
-    must(any(MARKED in str(result["content"]) for result in results), "no tool_result has the command's output")
-    must(MARKED in (run.record.final_text or ""), "the model did not get the output")
+    printed = [str(result["content"]) for result in results]
+    must(any(MARKED in content for content in printed), "no tool_result has the command's output")
+    must(any(COUNTED in content for content in printed), f"the tool_result is not all of the output: {printed!r:.300}")
+    answer = run.record.final_text or ""
+    must(MARKED in answer and COUNTED in answer, "the model did not get the output")
     return ", ".join(dict.fromkeys(uses.values()))
 
 
@@ -205,18 +213,29 @@ def _unparsed(evidence: Evidence, _: dict[str, Seen]) -> str:
 
 
 @check("B22", "tokens are told", "text", capability="usage")
-def _usage(_: Evidence, scenes: dict[str, Seen]) -> str:
+def _usage(evidence: Evidence, scenes: dict[str, Seen]) -> str:
     tokens = one(scenes["text"]).record.usage.get("tokens") or {}
     if not (tokens.get("input") and tokens.get("output")):
         raise UnsupportedError(f"the tokens are {dict(tokens)}")
+    sent = evidence.sent
+    # Some CLIs count the cached ones among those of the prompt.
+    prompt = {tokens["input"], tokens["input"] + tokens.get("cache_read", 0)}
+    must(sent.prompt in prompt, f"the provider counted {sent.prompt} tokens of the prompt, the run {dict(tokens)}")
+    cached = tokens.get("cache_read", sent.cached)
+    must(cached == sent.cached, f"the provider counted {sent.cached} cached tokens, the run {cached}")
+    close = sent.output <= tokens["output"] <= sent.output + OUTPUT_SLACK
+    must(close, f"the provider counted {sent.output} tokens of the answer, the run {tokens['output']}")
     return ", ".join(f"{name} {count}" for name, count in tokens.items())
 
 
 @check("B23", "the cost is told", "text", capability="cost")
-def _cost(_: Evidence, scenes: dict[str, Seen]) -> str:
+def _cost(evidence: Evidence, scenes: dict[str, Seen]) -> str:
     cost = one(scenes["text"]).record.usage.get("cost_usd")
     if cost is None:
         raise UnsupportedError("there is none in the output")
+    sent = evidence.sent
+    dearest = (sent.prompt * DEAREST_INPUT + (sent.output + OUTPUT_SLACK) * DEAREST_OUTPUT) / 1e6
+    must(0 < cost <= dearest, f"it is {cost:.4f} USD, and no model costs more than {dearest:.4f} USD for these tokens")
     return f"{cost:.4f} USD"
 
 
@@ -237,4 +256,44 @@ def _egress(evidence: Evidence, _: dict[str, Seen]) -> str:
         if event.data["phase"] == "egress_denied"
     ]
     must(not tried, f"it tried {', '.join(dict.fromkeys(tried))}")
+    return f"{sum(1 for _ in evidence.runs())} runs"
+
+
+@check("B26", "a prompt is text, whatever it begins with", "prompts")
+def _text(_: Evidence, scenes: dict[str, Seen]) -> str:
+    runs = scenes["prompts"].runs
+    for prompt, run in zip(PROMPTS, runs, strict=True):
+        completed(run)
+        answer = run.record.final_text or ""
+        must(f"The first was: {prompt}" in answer, f"{prompt!r} was answered with {answer!r:.200}")
+    return f"{len(runs)} prompts"
+
+
+@check("B27", "a plain answer costs one request", "text")
+def _requests(_: Evidence, scenes: dict[str, Seen]) -> str:
+    completed(one(scenes["text"]))
+    requests = scenes["text"].facts["requests"]
+    must(requests == 1, f"the provider got {requests} requests")
+    return ""
+
+
+@check("B28", "a sub-agent's work is reported as its own", "delegate")
+def _subagent(_: Evidence, scenes: dict[str, Seen]) -> str:
+    run = one(scenes["delegate"])
+    completed(run)
+    uses = run.of("tool_use")
+    if not uses:
+        raise UnsupportedError("it has no tool that starts a sub-agent")
+    starts = uses[0].data["tool_call_id"]
+    inner = [event for event in run.of("tool_result") if event.data["tool_call_id"] != starts]
+    if not inner:
+        raise UnsupportedError("what a sub-agent does is not in the output")
+    parents = {event.parent_tool_call_id for event in [*uses[1:], *inner]}
+    must(parents == {starts}, f"the parents of what the sub-agent did are {parents}, and its call is {starts}")
+    return f"{len(inner)} tool results"
+
+
+@check("B29", "the runs keep the contracts of the conformance kit")
+def _contracts(evidence: Evidence, _: dict[str, Seen]) -> str:
+    must(not evidence.broken, "; ".join(evidence.broken[:3]))
     return f"{sum(1 for _ in evidence.runs())} runs"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from orchestrator.bench.results import Usage
 from orchestrator.config.models import Paths
 from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.changes import ChangeService
@@ -49,6 +50,8 @@ class Stage:
     provider: ScriptedService
     spoken: Callable[[str], str]
     """The text that a scenario has the model say."""
+    usage: Usage
+    """What it counts for the scenario ``text``."""
     key: str = field(repr=False)
     """The provider's key, which must be seen nowhere but at the provider."""
     paths: Paths

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import Final
 
 from orchestrator.bench.results import Evidence, Observed
 from orchestrator.bench.scenes import FIRST, SCENES
 from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.sandbox import GATEWAY_PORT, WORKSPACE_DIR
 from orchestrator.errors import PodmentorError, StorageError
-from orchestrator.events import AgentEvent
 from orchestrator.framing import CriFramer
+from orchestrator.testing.recordings import Recording, play, to_dict
 
 STDERR_TAIL: Final = 8192
 """Bytes; as much as a parser is given at the end of a run."""
@@ -41,29 +42,43 @@ def record(adapter: BaseAdapter, evidence: Evidence, into: Path, *, max_bytes: i
 
 
 def _write(adapter: BaseAdapter, run: Observed, folder: Path, *, max_bytes: int) -> bool:
-    assert run.log is not None
-    stdout, stderr = split(_pieces(run.log))
-    if len(stdout) > max_bytes:
+    recording = recording_of(run)
+    if len(recording.stdout) > max_bytes:
         return False
-    tail = stderr[-STDERR_TAIL:].decode("utf-8", "replace")
-    exit_code = run.record.exit_code
     meta = {
         "argv": argv_of(adapter, run),
-        "exit_code": exit_code,
-        "stderr_tail": tail,
+        "exit_code": recording.exit_code,
+        "stderr_tail": recording.stderr_tail,
         "cli_version": run.record.cli_version,
     }
-    parser = adapter.parser()
-    events = [*parser.feed(stdout), *parser.close(exit_code, tail)]
+    events = play(adapter, recording)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "stdout.bin").write_bytes(stdout)
+        (folder / "stdout.bin").write_bytes(recording.stdout)
         (folder / "meta.json").write_text(json.dumps(meta, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        lines = "".join(json.dumps(as_line(event), ensure_ascii=False) + "\n" for event in events)
+        lines = "".join(json.dumps(to_dict(event), ensure_ascii=False) + "\n" for event in events)
         (folder / "events.jsonl").write_text(lines, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"the recording cannot be written to {folder}: {error.strerror}") from error
     return True
+
+
+def recording_of(run: Observed) -> Recording:
+    """What the CLI printed in this run, which must have a log.  Raises OSError."""
+    assert run.log is not None
+    stdout, stderr = split(_pieces(run.log))
+    tail = stderr[-STDERR_TAIL:].decode("utf-8", "replace")
+    return Recording(name=run.log.parent.name, stdout=stdout, exit_code=run.record.exit_code, stderr_tail=tail)
+
+
+def check_writable(into: Path) -> None:
+    """Make the directory and write a file there, before the minutes that a bench takes.  Raises StorageError."""
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=into) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise StorageError(f"no recordings can be written to {into}: {error.strerror}") from error
 
 
 def argv_of(adapter: BaseAdapter, run: Observed) -> list[str]:
@@ -74,14 +89,6 @@ def argv_of(adapter: BaseAdapter, run: Observed) -> list[str]:
     except PodmentorError:
         argv = adapter.build_argv(prompt=run.record.query, session_id=None, cwd=Path(WORKSPACE_DIR))
     return [*argv, *gateway]
-
-
-def as_line(event: AgentEvent) -> dict[str, Any]:
-    """An event as ``events.jsonl`` has it."""
-    out: dict[str, Any] = {"kind": event.kind}
-    if event.parent_tool_call_id is not None:
-        out["parent_tool_call_id"] = event.parent_tool_call_id
-    return {**out, "data": event.data()}
 
 
 def split(log: Iterable[bytes]) -> tuple[bytes, bytes]:

@@ -73,13 +73,26 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens that the provider counts for an answer: of the prompt (``cached`` ones among them) and of the answer."""
+
+    prompt: int
+    cached: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything that was seen of a backend, and what it says of itself."""
 
     scenes: Mapping[str, Seen]
     supports_resume: bool = True
     declared: Mapping[str, bool] = field(default_factory=dict)
-    """The adapter's capabilities."""
+    """The adapter's capabilities, and ``usage``."""
+    sent: Usage = field(default_factory=lambda: Usage(prompt=0, cached=0, output=0))
+    """What the provider has counted for the plain answer."""
+    broken: tuple[str, ...] = ()
+    """Contracts of the conformance kit that the runs have broken."""
 
     def runs(self) -> Iterator[Observed]:
         """Every run."""

@@ -13,8 +13,9 @@ from typing import Final
 
 from orchestrator.bench.check import LAST_NUMBER, LAST_TITLE, Check
 from orchestrator.bench.checks import CHECKS
+from orchestrator.bench.contracts import broken_contracts
 from orchestrator.bench.fixture import Stage
-from orchestrator.bench.recorder import record
+from orchestrator.bench.recorder import check_writable, record
 from orchestrator.bench.results import BackendReport, CheckResult, Evidence, Observed, Seen
 from orchestrator.bench.scenes import AFTER, FIRST, SCENES, Scene, SceneError
 from orchestrator.contract.runs import RunFilter, RunService
@@ -35,7 +36,9 @@ Progress = Callable[[str], None]
 async def play_all(stage: Stage, *, jobs: int, progress: Progress, scenes: Sequence[Scene] = SCENES) -> Evidence:
     """Play the scenes, at most ``jobs`` at once; the first one alone, and the others only when it went well."""
     seen: dict[str, Seen] = {}
-    seen[FIRST.name] = await _play(stage, FIRST, seen, progress)
+    requests = len(stage.provider.requests)
+    first = await _play(stage, FIRST, seen, progress)
+    seen[FIRST.name] = replace(first, facts={**first.facts, "requests": len(stage.provider.requests) - requests})
     if _went_well(seen[FIRST.name]):
         slots = asyncio.Semaphore(jobs)
         known = dict(seen)
@@ -52,7 +55,9 @@ async def play_all(stage: Stage, *, jobs: int, progress: Progress, scenes: Seque
             await owner.aclose()
         seen[AFTER.name] = await _play(stage, AFTER, seen, progress)
     declared = {name: bool(value) for name, value in asdict(stage.adapter.capabilities).items()}
-    return Evidence(scenes=seen, supports_resume=stage.adapter.supports_resume, declared=declared)
+    declared["usage"] = stage.adapter.reports_usage
+    evidence = Evidence(scenes=seen, supports_resume=stage.adapter.supports_resume, declared=declared, sent=stage.usage)
+    return replace(evidence, broken=tuple(await asyncio.to_thread(broken_contracts, stage.adapter, evidence)))
 
 
 async def _play(stage: Stage, scene: Scene, before: Mapping[str, Seen], progress: Progress) -> Seen:
@@ -129,6 +134,8 @@ async def bench(stage: Stage, *, jobs: int, progress: Progress, record_to: Path 
     """Try the backend on the stage.  ``record_to``: keep what its CLI printed, a recording in a folder for each run.
     Raises StorageError."""
     began = time.monotonic()
+    if record_to is not None:
+        await asyncio.to_thread(check_writable, record_to)
     image_tag, cli_version = None, None
     for info in await stage.runs.backends(user_id=None):
         if info.name == stage.backend:

@@ -32,7 +32,25 @@ fault, and one that streams lets nobody wait."""
 PROCESS_SECONDS: Final = 60.0
 TIMEOUT_SECONDS: Final = 6.0
 """The wall clock of the run that is to exceed it."""
+PROMPTS: Final = (
+    "/login page returns 404, fix it",
+    "/help",
+    "@note.txt is wrong, fix it",
+    "!ls prints nothing",
+    "# heading",
+    "--help is not shown",
+)
+"""None of them is a command, whatever the CLI has one for."""
+# OpenCode's are left out: of a repo that has ``.opencode`` it wants packages from npm.
+COMMANDS: Final = {
+    ".claude/commands/login.md": "This is the repo's own text. $ARGUMENTS\n",
+    ".codex/prompts/login.md": "This is the repo's own text. $ARGUMENTS\n",
+    ".gemini/commands/login.toml": 'prompt = "This is the repo\'s own text. {{args}}"\n',
+}
 MARKED: Final = "podmentor-bench"
+
+COUNTED: Final = ",".join(str(number) for number in range(1, 151))
+"""A line that the shell prints behind the mark: longer than what looks short in a table."""
 
 Play: TypeAlias = Callable[[Stage, Mapping[str, Seen]], Awaitable[Seen]]
 
@@ -56,15 +74,25 @@ def prompt_of(scenario: str, text: str = "Please do what you think is right.") -
 
 
 async def make_run(
-    stage: Stage, prompt: str, *, subagent_id: str | None = None, seconds: float = WALL_CLOCK, repo: bool = False
+    stage: Stage,
+    prompt: str,
+    *,
+    subagent_id: str | None = None,
+    seconds: float = WALL_CLOCK,
+    repo: Path | None = None,
 ) -> Observed:
-    """A run from accepted to finished."""
+    """A run from accepted to finished, on an overlay of ``repo``."""
     run_id, resumed = await begin(stage, prompt, subagent_id=subagent_id, seconds=seconds, repo=repo)
     return replace(await observe(stage, run_id), resumed=resumed)
 
 
 async def begin(
-    stage: Stage, prompt: str, *, subagent_id: str | None = None, seconds: float = WALL_CLOCK, repo: bool = False
+    stage: Stage,
+    prompt: str,
+    *,
+    subagent_id: str | None = None,
+    seconds: float = WALL_CLOCK,
+    repo: Path | None = None,
 ) -> tuple[str, str | None]:
     """Submit a run; its id, and the session that it resumes."""
     resumed = None
@@ -78,7 +106,7 @@ async def begin(
             subagent_id=subagent_id,
             tier=1,
             privileged=True,
-            repo_path=stage.repo if repo else None,
+            repo_path=repo,
             limits=LimitsRequest(wall_clock_seconds=seconds),
         )
     )
@@ -108,8 +136,24 @@ def simple(scenario: str, text: str = "Please do what you think is right.") -> S
 
 
 async def _shell(stage: Stage, _: Mapping[str, Seen]) -> Seen:
-    prompt = f"scenario: dump\nRUN: echo {MARKED} > out.txt && cat out.txt"
+    prompt = f"scenario: dump\nRUN: echo {MARKED} > out.txt && cat out.txt && seq 150 | paste -sd,"
     return Seen(name="shell", runs=(await make_run(stage, prompt),))
+
+
+async def _prompts(stage: Stage, _: Mapping[str, Seen]) -> Seen:
+    """Prompts that begin as commands, files and options do, in a repo that defines the command; the model repeats what
+    it was asked."""
+    repo = stage.repo.with_name("repo-with-commands")
+    await asyncio.to_thread(_define_command, repo)
+    runs = [await make_run(stage, prompt_of("remember", text), repo=repo) for text in PROMPTS]
+    return Seen(name="prompts", runs=tuple(runs))
+
+
+def _define_command(repo: Path) -> None:
+    """Where the CLIs look for a repo's own commands."""
+    for name, text in COMMANDS.items():
+        (repo / name).parent.mkdir(parents=True, exist_ok=True)
+        (repo / name).write_text(text, encoding="utf-8")
 
 
 async def _held(stage: Stage, _: Mapping[str, Seen]) -> Seen:
@@ -139,7 +183,7 @@ async def _held(stage: Stage, _: Mapping[str, Seen]) -> Seen:
 
 async def _edit(stage: Stage, _: Mapping[str, Seen]) -> Seen:
     before = await asyncio.to_thread(snapshot, stage.repo)
-    run = await make_run(stage, prompt_of("edit"), repo=True)
+    run = await make_run(stage, prompt_of("edit"), repo=stage.repo)
     changes = await stage.changes.changes(run.record.subagent_id, user_id=USER)
     patch = await stage.changes.patch(run.record.subagent_id, user_id=USER)
     facts = {
@@ -241,11 +285,13 @@ SCENES: Final[tuple[Scene, ...]] = (
     Scene("cancel", _cancel, recorded=False),
     Scene("remember", _remember),
     Scene("edit", _edit),
+    Scene("prompts", _prompts, recorded=False),
     simple("huge"),
     Scene("gate", _held),
     simple("thinking"),
     Scene("shell", _shell),
     simple("fail"),
+    simple("delegate"),
     simple("maxtok"),
     simple("utf8"),
     Scene("lost", _lost),

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from orchestrator.audit import AuditLog
 from orchestrator.bench.fixture import Stage
+from orchestrator.bench.results import Usage
 from orchestrator.bench.runner import clear
 from orchestrator.bootstrap.runtime import make_directories, owned
 from orchestrator.bootstrap.service import assemble, image_builder, scripted_provider
@@ -22,7 +23,7 @@ from orchestrator.config.paths import resolve_paths
 from orchestrator.errors import StorageError
 from orchestrator.podman.delete_tree import delete_tree
 from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
-from orchestrator.scripted import SAMPLE_FILES, spoken
+from orchestrator.scripted import SAMPLE_FILES, counted, spoken
 
 __all__ = ["bench_stage", "benchable", "image_builder"]
 
@@ -45,6 +46,7 @@ async def bench_stage(
     (another bench is at work there) and what starting a service may raise.
     """
     (adapter,) = load_adapters([backend]).values()
+    prompt, cached, output = counted("text")
     key = f"sk-bench-{secrets.token_hex(20)}"
     async with scripted_provider(scenario="text", api_key=key) as provider, AsyncExitStack() as stack:
         own = bench_config(config, backend, place=place, key=key, base_url=provider.base_url, jobs=jobs)
@@ -72,6 +74,7 @@ async def bench_stage(
                 changes=service.parts.changes,
                 provider=provider,
                 spoken=spoken,
+                usage=Usage(prompt=prompt, cached=cached, output=output),
                 key=key,
                 paths=paths,
                 repo=place / "repo",

@@ -46,5 +46,6 @@ async def login_sandbox(
         container_id = await stack.enter_async_context(containers.login(adapter=adapter, home=home, term=term))
         oci_runtime = await working_runtime(config=config, paths=paths)
         choice = ["--runtime", oci_runtime] if oci_runtime is not None else []
-        argv = ["podman", *choice, "start", "--attach", "--interactive", container_id]
+        # Ctrl-C is Podman's own way out here: a CLI may pay no heed to it.
+        argv = ["podman", *choice, "start", "--attach", "--interactive", "--detach-keys=ctrl-c", container_id]
         yield argv, podman_environment(process_environment())

@@ -17,7 +17,7 @@ COMMANDS = {
     "run": Lazy("orchestrator.cli.commands.run:command", "Give a prompt to an agent and watch it work."),
     "demo": Lazy("orchestrator.cli.commands.demo:command", "See a whole run without a key or a network."),
     "runs": Lazy("orchestrator.cli.commands.runs:group", "List, show, replay and cancel runs."),
-    "subagents": Lazy("orchestrator.cli.commands.subagents:group", "List, show and delete conversations."),
+    "subagents": Lazy("orchestrator.cli.commands.subagents:group", "List, show and delete subagents (conversations)."),
     "changes": Lazy("orchestrator.cli.commands.changes:group", "Look at what an agent changed, take or drop it."),
     "gc": Lazy("orchestrator.cli.commands.gc:command", "Remove what is old, and say what that frees."),
     "backends": Lazy("orchestrator.cli.commands.backends:command", "List the enabled backends."),

@@ -1,5 +1,7 @@
 """Which repo a run works on: what was named, else the one we stand in."""
 
+import os
+import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,16 +26,20 @@ def choose(
     cwd: Path,
     names: Mapping[str, Path],
     state_dir: Path | None,
+    closed: Path | None = None,
 ) -> Choice:
     """The repo of a run.
 
     ``asked``: --repo; ``none``: --no-repo; ``continued``: the run goes on in a subagent, which has its repo already;
-    ``remote``: the service sees another file system, so only names make sense.  Raises InvalidRequestError.
+    ``remote``: the service sees another file system, so only names make sense; ``closed``: the caller stands in this
+    repo, which we cannot enter, so that ``cwd`` is another place.  Raises InvalidRequestError.
     """
     if none or (asked is None and (continued or remote)):
         return Choice(None)
     if asked is not None:
         return _named(asked, remote=remote, cwd=cwd, names=names, state_dir=state_dir)
+    if closed is not None:
+        raise _unreadable(closed)
     top = work_tree(cwd)
     if top is None:
         return Choice(None, "not in a git repo: the agent begins with an empty workspace (--repo names one)")
@@ -60,12 +66,23 @@ def _named(asked: str, *, remote: bool, cwd: Path, names: Mapping[str, Path], st
 
 
 def work_tree(start: Path) -> Path | None:
-    """The top of the git work tree around ``start``."""
+    """The top of the git work tree around ``start``.  Raises InvalidRequestError when we may not look for it."""
     here = start.resolve()
     for place in (here, *here.parents):
-        if place != Path("/") and (place / ".git").exists():
-            return place
+        try:
+            if place != Path("/") and (place / ".git").exists():
+                return place
+        except PermissionError:
+            raise _unreadable(place) from None
     return None
+
+
+def _unreadable(place: Path) -> InvalidRequestError:
+    who = pwd.getpwuid(os.geteuid()).pw_name
+    return InvalidRequestError(
+        f"{place} cannot be read by the user {who}, as whom podmentor runs here: copy the repo to a place that it can "
+        "read, or run podmentor as the repo's owner (--no-repo begins with an empty workspace)"
+    )
 
 
 def _holds(repo: Path, state_dir: Path | None) -> bool:

@@ -15,6 +15,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from orchestrator.config.hosts import direct_pattern, egress_pattern, normalise_host
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+USER_ID = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
+"""A plain name or an e-mail address.  User ids become components of paths, so nothing else is let in."""
+USER_ID_WORDS = "letters, digits, '.', '_', '-', '+' and '@', at most 64"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 

@@ -58,6 +58,9 @@ class GatewayRoute:
     upstream: str
     key_headers: tuple[Literal["x-api-key", "authorization", "x-goog-api-key"], ...]
     path_prefixes: tuple[str, ...]
+    longest_wait: float | None = None
+    """Seconds that a rate limit may ask the CLI to wait.  One that asks for more is passed on as the error
+    ``usage_limit_reached`` of OpenAI's protocols, with the time of its reset; None: it is passed on as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +131,8 @@ class BaseAdapter(ABC):
     credential_files: ClassVar[tuple[str, ...]] = ()
     """Where the CLI keeps its login: JSON files, relative to HOME."""
     capabilities: ClassVar[Capabilities] = Capabilities()
+    reports_usage: ClassVar[bool] = True
+    """Whether the CLI's output has token counts; the bench holds it to that."""
     prompt_in_argv: ClassVar[bool] = False
     """Whether the CLI takes the prompt as an argument."""
     oneshot: ClassVar[type[BaseAdapter] | None] = None
@@ -140,6 +145,13 @@ class BaseAdapter(ABC):
     @abstractmethod
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """See ``AgentAdapter``."""
+
+    def stdin_of(self, prompt: str) -> str:
+        """What the CLI reads on stdin: the prompt, as it must be written for this CLI to take it as text.
+
+        A prompt is text whatever it begins with; a CLI that takes ``/word`` for a command must not see it so.
+        """
+        return prompt
 
     def gateway_env(self, base_url: str) -> dict[str, str]:
         """Variables that make the CLI talk to the gateway at ``base_url`` (no trailing slash)."""

@@ -136,7 +136,12 @@ class RunFilter:
     user_id: str | None
     backend: str | None = None
     state: RunState | None = None
+    outcome: Outcome | None = None
     subagent_id: str | None = None
+    since: str | None = None
+    """RFC 3339 UTC with microseconds, as ``created_at`` has it: only runs accepted then or later."""
+    until: str | None = None
+    """Only runs accepted before."""
     limit: int = 50
     before: str | None = None
     """run_id of the last run of the page before."""

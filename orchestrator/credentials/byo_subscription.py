@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.config.models import PLAIN_NAME, BackendConfig
+from orchestrator.config.models import PLAIN_NAME, USER_ID, USER_ID_WORDS, BackendConfig
 from orchestrator.contract.accounts import AuthProbe, HomeKey, SubscriptionHomes
 from orchestrator.contract.credentials import LinkName, Resolved
 from orchestrator.contract.types import AuthStatus, Credentials
@@ -26,6 +26,7 @@ LOGIN_FILE_MAX: Final = 1024 * 1024
 """Bytes: a file with a login has a few thousand."""
 _HOMES: Final = "homes"
 _PLAIN: Final = re.compile(PLAIN_NAME)
+_USER: Final = re.compile(USER_ID)
 
 
 def get_home(*, plugin_storage: Path, user_id: str, backend: str) -> Path:
@@ -124,9 +125,10 @@ def can_be_login(data: bytes | None) -> bool:
 
 def check_names(user_id: str, backend: str) -> None:
     """Raises InvalidRequestError for what must not become part of a path."""
-    for what, name in (("user id", user_id), ("backend", backend)):
-        if _PLAIN.fullmatch(name) is None:
-            raise InvalidRequestError(f"this {what} is no plain name: letters, digits, '.', '_' and '-', at most 64")
+    if _USER.fullmatch(user_id) is None:
+        raise InvalidRequestError(f"this user id is neither a plain name nor an e-mail address: {USER_ID_WORDS}")
+    if _PLAIN.fullmatch(backend) is None:
+        raise InvalidRequestError("this backend is no plain name: letters, digits, '.', '_' and '-', at most 64")
 
 
 def storage_error(path: Path, error: OSError) -> StorageError:

@@ -94,6 +94,7 @@ def grant_from_wire(value: object) -> GatewayGrant:
                 upstream=str(route["upstream"]),
                 key_headers=tuple(route["key_headers"]),
                 path_prefixes=tuple(str(prefix) for prefix in route["path_prefixes"]),
+                longest_wait=None if route["longest_wait"] is None else float(route["longest_wait"]),
             ),
             api_key=None if fields["api_key"] is None else str(fields["api_key"]),
             expires_at=float(fields["expires_at"]),

@@ -4,7 +4,7 @@
 """
 
 from orchestrator.scripted.sample import SAMPLE_FILES
-from orchestrator.scripted.scenarios import SCENARIOS, spoken
+from orchestrator.scripted.scenarios import SCENARIOS, counted, spoken
 from orchestrator.scripted.server import ScriptedProvider, SeenRequest
 
-__all__ = ["SAMPLE_FILES", "SCENARIOS", "ScriptedProvider", "SeenRequest", "spoken"]
+__all__ = ["SAMPLE_FILES", "SCENARIOS", "ScriptedProvider", "SeenRequest", "counted", "spoken"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from orchestrator.scripted.steps import Break, Conversation, Cut, Fail, Pause, Step, Stop, Text, Thinking, ToolCall
 from orchestrator.scripted.tools import resolve
-from orchestrator.scripted.wire import Ask, KeyPlace, Piece, cut
+from orchestrator.scripted.wire import CACHED_TOKENS, PROMPT_TOKENS, Ask, KeyPlace, Piece, cut
 
 GENERATION: Final = re.compile(r"/v1/messages")
 KEYS: Final[tuple[KeyPlace, ...]] = ("x-api-key", "bearer")
@@ -219,9 +219,9 @@ def _head(message_id: str, model: str) -> dict[str, Any]:
 def _usage(output: int) -> dict[str, Any]:
     """Made-up counts, always the same for the same script; ``output`` is the number of pieces streamed."""
     return {
-        "input_tokens": 900,
+        "input_tokens": PROMPT_TOKENS - CACHED_TOKENS,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 300,
+        "cache_read_input_tokens": CACHED_TOKENS,
         "output_tokens": output,
         "service_tier": "standard",
     }

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from orchestrator.scripted.steps import Break, Conversation, Cut, Fail, Pause, Step, Stop, Text, Thinking
 from orchestrator.scripted.tools import resolve
-from orchestrator.scripted.wire import Ask, KeyPlace, Piece, cut
+from orchestrator.scripted.wire import CACHED_TOKENS, PROMPT_TOKENS, Ask, KeyPlace, Piece, cut
 
 GENERATION: Final = re.compile(r"(?:/v1)?/chat/completions")
 """With and without ``/v1``: for this protocol a base URL usually ends with it."""
@@ -32,8 +32,6 @@ _ERRORS: Final[dict[int, tuple[str, str | None, str]]] = {
     404: ("invalid_request_error", "model_not_found", "The model does not exist"),
     429: ("requests", "rate_limit_exceeded", "Rate limit reached for requests"),
 }
-PROMPT_TOKENS: Final = 1200
-CACHED_TOKENS: Final = 300
 """Part of the prompt's."""
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from orchestrator.scripted.steps import Break, Conversation, Cut, Fail, Pause, Step, Stop, Text, Thinking, ToolCall
 from orchestrator.scripted.tools import resolve
-from orchestrator.scripted.wire import Ask, KeyPlace, Piece, cut
+from orchestrator.scripted.wire import CACHED_TOKENS, PROMPT_TOKENS, Ask, KeyPlace, Piece, cut
 
 _MODELS = r"/v1(?:beta|alpha)?/models"
 GENERATION: Final = re.compile(rf"{_MODELS}/[\w.-]+:(?:streamG|g)enerateContent")
@@ -184,11 +184,11 @@ class _Chunks:
         if finish is not None:
             candidate["finishReason"] = finish
         usage = {
-            "promptTokenCount": 1200,
-            "cachedContentTokenCount": 300,
+            "promptTokenCount": PROMPT_TOKENS,
+            "cachedContentTokenCount": CACHED_TOKENS,
             "candidatesTokenCount": self._output,
             "thoughtsTokenCount": self._thoughts,
-            "totalTokenCount": 1200 + self._output + self._thoughts,
+            "totalTokenCount": PROMPT_TOKENS + self._output + self._thoughts,
         }
         return _event(
             {"candidates": [candidate], "usageMetadata": usage, "modelVersion": self._model, "responseId": self._id}

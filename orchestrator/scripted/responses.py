@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from orchestrator.scripted.steps import Break, Conversation, Cut, Fail, Pause, Step, Stop, Text, Thinking
 from orchestrator.scripted.tools import resolve
-from orchestrator.scripted.wire import Ask, KeyPlace, Piece, cut
+from orchestrator.scripted.wire import CACHED_TOKENS, PROMPT_TOKENS, Ask, KeyPlace, Piece, cut
 
 GENERATION: Final = re.compile(r"/v1/responses")
 KEYS: Final[tuple[KeyPlace, ...]] = ("bearer",)
@@ -202,11 +202,11 @@ class _Answer:
     def event(self, kind: str, **members: Any) -> bytes:
         """The last event."""
         usage = {
-            "input_tokens": 1200,
-            "input_tokens_details": {"cached_tokens": 300},
+            "input_tokens": PROMPT_TOKENS,
+            "input_tokens_details": {"cached_tokens": CACHED_TOKENS},
             "output_tokens": self._deltas,
             "output_tokens_details": {"reasoning_tokens": self._thought},
-            "total_tokens": 1200 + self._deltas,
+            "total_tokens": PROMPT_TOKENS + self._deltas,
         }
         response = {**self._head, "output": self._items, "usage": usage, "error": None, **members}
         return self._send(f"response.{kind}", response=response)

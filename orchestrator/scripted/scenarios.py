@@ -23,6 +23,7 @@ from orchestrator.scripted.steps import (
     Thinking,
     ToolCall,
 )
+from orchestrator.scripted.wire import CACHED_TOKENS, PROMPT_TOKENS, cut
 
 ANSWER: Final = "Hello from the scripted provider. There is nothing else to do."
 SIDE_ANSWER: Final = "Scripted title"
@@ -61,6 +62,14 @@ def spoken(scenario: str) -> str:
     script = SCENARIOS.get(scenario)
     steps = script(Conversation(prompts=("Hello.",))) if script is not None else ()
     return "".join(step.text for step in steps if isinstance(step, Text))
+
+
+def counted(scenario: str) -> tuple[int, int, int]:
+    """The tokens of a scenario's first answer: of the prompt, of those the cached ones, and of the text."""
+    script = SCENARIOS[scenario]
+    steps = script(Conversation(prompts=("Hello.",)))
+    pieces = sum(len(cut(step.text, step.size)) for step in steps if isinstance(step, Text))
+    return PROMPT_TOKENS, CACHED_TOKENS, pieces
 
 
 def _opening(script: Script) -> Sequence[Step]:
@@ -182,4 +191,5 @@ SCENARIOS: Final[dict[str, Script]] = {
     "credit": _rounds([Fail(400, "Your credit balance is too low to access the API. Go to Plans & Billing.")]),
     "badkey": _rounds([Fail(400, "API key not valid. Please pass a valid API key.")]),
     "busy": _rounds([Fail(429, retry_after=1)]),
+    "spent": _rounds([Fail(429, retry_after=3600)]),
 }

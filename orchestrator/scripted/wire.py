@@ -9,12 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from orchestrator.scripted.steps import Conversation, Cut, Fail, Pause, Step
 
 KeyPlace: TypeAlias = Literal["x-api-key", "bearer", "x-goog-api-key", "?key"]
 """Where a request has its key: a header of that name, ``Authorization: Bearer``, or the query."""
+
+PROMPT_TOKENS: Final = 1200
+"""What every answer's prompt is said to have; made up, as all counts are."""
+CACHED_TOKENS: Final = 300
+"""How many of them were in the provider's cache."""
 
 Piece: TypeAlias = bytes | Pause | Cut
 """A part of a streamed answer: bytes to send, or something to do at this point."""

@@ -1,1 +1,1 @@
-"""What an author of an adapter needs to test it; never imported by the service."""
+"""The conformance kit: what an author of an adapter needs to test it, and the bench holds runs to."""

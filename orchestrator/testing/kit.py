@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, ParamSpec, Protocol
+from typing import Final, Generic, ParamSpec, Protocol
 
 from orchestrator.contract.adapter import GatewayRoute, StreamParser
 from orchestrator.contract.types import AgentResult, Credentials
-from orchestrator.events import AgentEvent, Completed, Error
+from orchestrator.events import AgentEvent, Completed, Error, MessageDelta, ToolResult, ToolUse
 from orchestrator.testing.shapes import problems
 
 P = ParamSpec("P")
+CUT_MARK: Final = " …[cut:"
+"""Where a text was cut because it was too long to be kept."""
 
 
 class Subject(Protocol):
@@ -80,3 +82,29 @@ def in_tables(events: list[AgentEvent]) -> None:
     """Every event has the shape that the tables give it."""
     found = [problem for event in events for problem in problems(event)]
     assert not found, "; ".join(found)
+
+
+def calls_before_results(events: list[AgentEvent]) -> None:
+    """Every tool result follows its call, no call is made twice, and a sub-agent's parent was called."""
+    calls: dict[str, str | None] = {}
+    for event in events:
+        if isinstance(event, ToolUse):
+            assert event.tool_call_id not in calls, f"{event.tool_call_id} is called twice"
+            calls[event.tool_call_id] = event.parent_tool_call_id
+        elif isinstance(event, ToolResult):
+            assert event.tool_call_id in calls, f"{event.tool_call_id} has a result and no call"
+            assert calls[event.tool_call_id] == event.parent_tool_call_id, "call and result have different parents"
+        parent = event.parent_tool_call_id
+        assert parent is None or parent in calls, f"the parent {parent} was never called"
+
+
+def final_text_was_said(events: list[AgentEvent]) -> None:
+    """The final text is what the agent's last message said, or its end."""
+    last = events[-1]
+    spoken = [event for event in events if isinstance(event, MessageDelta) and event.parent_tool_call_id is None]
+    if not isinstance(last, Completed) or not spoken:
+        return
+    joined = "".join(event.text for event in spoken if event.message_id == spoken[-1].message_id)
+    kept, _, cut = last.final_text.partition(CUT_MARK)
+    fits = joined.startswith(kept) if cut else joined.endswith(last.final_text)
+    assert fits, f"the last message says {joined[:200]!r}, the final text {last.final_text[:200]!r}"

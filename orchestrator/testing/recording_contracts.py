@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from orchestrator.events import (
     AgentEvent,
@@ -16,10 +16,16 @@ from orchestrator.events import (
     ToolResult,
     ToolUse,
 )
-from orchestrator.testing.kit import Contracts, Subject, in_tables, one_terminal
+from orchestrator.testing.kit import (
+    Contracts,
+    Subject,
+    calls_before_results,
+    final_text_was_said,
+    in_tables,
+    one_terminal,
+)
 from orchestrator.testing.recordings import Recording, play, to_dict
 
-CUT_MARK: Final = " …[cut:"
 RECORDING_CONTRACTS: Contracts[[Subject, Recording]] = Contracts()
 
 
@@ -51,16 +57,7 @@ def _deterministic(adapter: Subject, recording: Recording) -> None:
 
 @RECORDING_CONTRACTS("C04", "every tool result follows its call, and no call is told twice")
 def _tools(adapter: Subject, recording: Recording) -> None:
-    calls: dict[str, str | None] = {}
-    for event in play(adapter, recording):
-        if isinstance(event, ToolUse):
-            assert event.tool_call_id not in calls, f"{event.tool_call_id} is called twice"
-            calls[event.tool_call_id] = event.parent_tool_call_id
-        elif isinstance(event, ToolResult):
-            assert event.tool_call_id in calls, f"{event.tool_call_id} has a result and no call"
-            assert calls[event.tool_call_id] == event.parent_tool_call_id, "call and result have different parents"
-        parent = event.parent_tool_call_id
-        assert parent is None or parent in calls, f"the parent {parent} was never called"
+    calls_before_results(play(adapter, recording))
 
 
 @RECORDING_CONTRACTS("C05", "every event is in the tables and can be written as JSON")
@@ -129,15 +126,7 @@ def _session(adapter: Subject, recording: Recording) -> None:
 
 @RECORDING_CONTRACTS("C10", "the final text is what the last message said, or its end")
 def _final_text(adapter: Subject, recording: Recording) -> None:
-    events = play(adapter, recording)
-    last = events[-1]
-    spoken = [event for event in events if isinstance(event, MessageDelta) and event.parent_tool_call_id is None]
-    if not isinstance(last, Completed) or not spoken:
-        return
-    joined = "".join(event.text for event in spoken if event.message_id == spoken[-1].message_id)
-    kept, _, cut = last.final_text.partition(CUT_MARK)
-    fits = joined.startswith(kept) if cut else joined.endswith(last.final_text)
-    assert fits, f"the last message says {joined[:200]!r}, the final text {last.final_text[:200]!r}"
+    final_text_was_said(play(adapter, recording))
 
 
 @RECORDING_CONTRACTS("C11", "every line of a recording is understood")

@@ -7,13 +7,24 @@ tell how it was made) and ``events.jsonl`` (one event per line; reviewed by a pe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from orchestrator.contract.adapter import StreamParser
-from orchestrator.events import AgentEvent
+from orchestrator.events import (
+    AgentEvent,
+    Completed,
+    Error,
+    MessageDelta,
+    SessionStarted,
+    Status,
+    Thinking,
+    Tokens,
+    ToolResult,
+    ToolUse,
+)
 
 
 class Parses(Protocol):
@@ -78,6 +89,23 @@ def to_dict(event: AgentEvent) -> dict[str, Any]:
     if event.parent_tool_call_id is not None:
         out["parent_tool_call_id"] = event.parent_tool_call_id
     return {**out, "data": event.data()}
+
+
+KINDS: Final[dict[str, type[AgentEvent]]] = {
+    event.kind: event
+    for event in (SessionStarted, Thinking, MessageDelta, ToolUse, ToolResult, Completed, Error, Status)
+}
+
+
+def from_dict(line: Mapping[str, Any]) -> AgentEvent:
+    """The event of a line of ``events.jsonl``, or of the API.  Raises TypeError and KeyError when it is none."""
+    kind, data = KINDS[line["kind"]], dict(line["data"])
+    parent = line.get("parent_tool_call_id")
+    if kind is Status:
+        return Status(phase=data.pop("phase"), info=data, parent_tool_call_id=parent)
+    if "tokens" in data:
+        data["tokens"] = Tokens(**data["tokens"])
+    return kind(**data, parent_tool_call_id=parent)
 
 
 def write_golden(adapter: Parses, folder: Path) -> None:

@@ -228,12 +228,13 @@ class FakeApi:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if request.match_info["id"] not in {"run_1", *(run["run_id"] for run in self.runs)}:
             return problem(404, "not_found", "there is no such run")
+        assert request.headers["Accept"] == "application/x-ndjson"
         self.resumed_from.append(request.headers.get("Last-Event-ID"))
         sent = int(request.headers.get("Last-Event-ID") or request.query.get("after") or "0")
         budget = self.cut_after.pop(0) if self.cut_after else None
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
-        await response.write(b': hello\n\nevent: status\ndata: {"kind":"status","data":{"phase":"heartbeat"}}\n\n')
+        await response.write(b'{"seq":null,"kind":"status","data":{"phase":"heartbeat"}}\n')
         while True:
             for event in self._all_events():
                 if event["seq"] <= sent:
@@ -244,8 +245,7 @@ class FakeApi:
                     return response
                 budget = None if budget is None else budget - 1
                 sent = event["seq"]
-                text = f"id: {sent}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"
-                await response.write(text.encode())
+                await response.write(json.dumps(event).encode() + b"\n")
                 if event["kind"] in {"completed", "error"}:
                     return response
             if request.query.get("follow") == "false":
@@ -283,14 +283,19 @@ class FakeApi:
         return problem(404, "not_found", "there is no such run")
 
     async def _list(self, request: web.Request) -> web.Response:
-        self.bodies.append(dict(request.query))
-        return web.json_response({"runs": self.runs, "next_before": None})
+        if (prefix := request.query.get("prefix")) is None:
+            self.bodies.append(dict(request.query))
+            return web.json_response({"runs": self.runs, "next_before": None})
+        runs = {run["run_id"]: run for run in [*self.runs, self.run] if run["run_id"].startswith(prefix)}
+        return web.json_response({"runs": list(runs.values())[: int(request.query["limit"])], "next_before": None})
 
     async def _log(self, _: web.Request) -> web.Response:
         return web.Response(body=self.log, content_type="text/plain")
 
-    async def _subagents(self, _: web.Request) -> web.Response:
-        return web.json_response({"subagents": self.subagents})
+    async def _subagents(self, request: web.Request) -> web.Response:
+        prefix = request.query.get("prefix", "")
+        found = [one for one in self.subagents if one["subagent_id"].startswith(prefix)]
+        return web.json_response({"subagents": found})
 
     async def _subagent(self, request: web.Request) -> web.Response:
         for found in self.subagents:

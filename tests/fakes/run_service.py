@@ -64,7 +64,7 @@ class FakeRunService:
 
     def add_run(self, *, user_id: str = "alice", backend: str = "claude-code", **members: Any) -> RunRecord:
         """A run that nobody has submitted."""
-        number = len(self.runs) + 1
+        number = len(self.journal) + 1
         record = _new_run(
             RunRequest(backend=backend, query="q", user_id=user_id), f"run-{number}", f"sub-{number}", number
         )
@@ -144,7 +144,7 @@ class FakeRunService:
         if request.subagent_id is not None:
             await self.get_subagent(request.subagent_id, user_id=request.user_id)
         self.requests.append(request)
-        number = len(self.runs) + 1
+        number = len(self.journal) + 1
         record = _new_run(request, f"run-{number}", request.subagent_id or f"sub-{number}", number)
         self._keep(record)
         if request.idempotency_key is not None:
@@ -170,6 +170,8 @@ class FakeRunService:
             and (wanted.backend is None or run.backend == wanted.backend)
             and (wanted.state is None or run.state == wanted.state)
             and (wanted.subagent_id is None or run.subagent_id == wanted.subagent_id)
+            and (wanted.outcome is None or run.outcome == wanted.outcome)
+            and (wanted.since or "") <= run.created_at < (wanted.until or "9")
             and run.run_id.startswith(wanted.prefix or "")
         ]
         if wanted.before is not None:
@@ -268,6 +270,7 @@ class FakeRunService:
         del self.subagents[subagent_id]
         for run_id in record.run_ids:
             del self.runs[run_id]
+        self.keys = {key: made for key, made in self.keys.items() if made[1] in self.runs}
 
     async def changes(
         self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING

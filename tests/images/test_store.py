@@ -87,8 +87,26 @@ def test_an_image_listed_once_per_tag_is_one_image() -> None:
 
 
 def test_an_image_without_a_tag_goes_by_its_id() -> None:
-    [found] = parse_images(json.dumps([row(Names=None, RepoTags=None)]).encode())
+    [found] = parse_images(json.dumps([row(Names=None, RepoTags=None, History=[f"{HOUSE}/agent:1.0.0-abc"])]).encode())
     assert found.ref(1).tag == "a" * 64
+
+
+def test_an_image_that_a_user_built_from_ours_is_not_ours() -> None:
+    """It inherits every label; its names, and those that it once had, are the user's."""
+    theirs = [
+        row(Id="b" * 64, Names=["localhost/mine:1"], History=["localhost/mine:1"]),
+        row(Id="c" * 64, Names=None, History=["localhost/mine:1"]),
+        row(Id="d" * 64, Names=None),
+        row(Id="e" * 64, Names=["localhost/podmentor-mine/agent:1"]),
+    ]
+    assert [image.image_id for image in parse_images(json.dumps([row(), *theirs]).encode())] == ["a" * 64]
+
+
+def test_an_image_of_ours_that_somebody_named_stays() -> None:
+    named = row(Names=["localhost/mine:1"], History=[f"{HOUSE}/agent:0"], Containers=0)
+    old = row(Id="b" * 64, Names=[f"{HOUSE}/agent:0.9"], Containers=0)
+    images = parse_images(json.dumps([named, old]).encode())
+    assert [image.image_id for image in stale(images, set())] == ["b" * 64]
 
 
 @pytest.mark.parametrize("empty", [b"", b"[]", b"null"])

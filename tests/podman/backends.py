@@ -31,7 +31,7 @@ REFUSED = ("failed", "auth_rejected")
 LIMITED = ("failed", "rate_limited")
 UNAVAILABLE = ("failed", "provider_unavailable")
 WELL = dict.fromkeys(["text", "thinking", "shell", "tools2", "fail", "badtool", "utf8", "huge"], COMPLETED)
-ILL = {"401": REFUSED, "403": REFUSED, "busy": LIMITED, "500": UNAVAILABLE, "cut": UNAVAILABLE}
+ILL = {"401": REFUSED, "403": REFUSED, "busy": LIMITED, "spent": LIMITED, "500": UNAVAILABLE, "cut": UNAVAILABLE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

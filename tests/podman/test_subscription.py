@@ -62,7 +62,7 @@ def prime(service: LiveService, user_id: str = "local", token: str = LOGIN_TOKEN
     return home
 
 
-async def at_a_terminal(service: LiveService, *argv: str, typed: str) -> tuple[int, str]:
+async def at_a_terminal(service: LiveService, *argv: str, typed: str, end: str = "\n") -> tuple[int, str]:
     """Run the command with a terminal; ``typed`` is sent when it asks.  Exit code and all that was shown."""
     terminal, inside = pty.openpty()
     process = await asyncio.create_subprocess_exec(
@@ -90,7 +90,7 @@ async def at_a_terminal(service: LiveService, *argv: str, typed: str) -> tuple[i
             if not piece:
                 return
             if b"paste the code: " in shown + piece and b"paste the code: " not in shown:
-                os.write(terminal, typed.encode() + b"\n")
+                os.write(terminal, (typed + end).encode())
             shown.extend(piece)
 
     try:
@@ -164,6 +164,21 @@ async def test_two_runs_on_one_home_go_one_after_the_other(service: LiveService,
     two = await service.finished(second["run_id"])
     assert (one["outcome"], two["outcome"]) == ("completed", "completed"), (one["error"], two["error"])
     assert two["started_at"] >= one["finished_at"]
+
+
+async def test_a_login_is_left_with_ctrl_c_whatever_the_cli_makes_of_it(
+    tmp_path: Path, provider: ScriptedProvider
+) -> None:
+    deaf = 'trap "" INT QUIT; printf "paste the code: "; while :; do read -r code; sleep 1; done'
+    backend = {"mode": "byo_subscription", "api_key": None, "login_command": ["sh", "-c", deaf]}
+    async with live_service(tmp_path, provider.base_url, backend=backend) as service:
+        async with asyncio.timeout(60):
+            code, shown = await at_a_terminal(service, "login", "claude-code", typed="\x03", end="")
+        assert code == 4, shown
+        assert "not connected" in shown
+        instance = (service.state / "instance").read_text().strip()
+        assert await podman("ps", "-a", f"--filter=label=podmentor.instance={instance}", "--format", "{{.ID}}") == ""
+        assert list(service.runtime.glob("aside-*")) == []
 
 
 async def test_a_login_that_the_run_broke_is_put_back_and_links_are_not_followed(

@@ -199,12 +199,27 @@ def test_another_lock_file_means_another_environment(checkout: Path) -> None:
     assert names[0] != names[1]
 
 
-def test_command_without_set_up_names_quickstart(checkout: Path, tmp_path: Path) -> None:
+def test_the_repo_around_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "repo/src").mkdir(parents=True)
+    (tmp_path / "repo/.git").write_text("gitdir: elsewhere\n")
+    for place, found in (("repo/src", f"{tmp_path}/repo\n"), ("repo", f"{tmp_path}/repo\n"), ("", "")):
+        assert bash('repo_around "$1"', str(tmp_path / place)).stdout == found
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_command_without_set_up_names_quickstart(checkout: Path, tmp_path: Path, linked: bool) -> None:
+    """Also when it is called through symlinks in a directory of the search path."""
     for name in ("requirements.lock", "requirements-dev.lock", "requirements-build.lock"):
         (checkout / "scripts" / name).write_text("")
     shutil.copy(ROOT / "scripts/podmentor", checkout / "scripts/podmentor")
+    command = checkout / "scripts/podmentor"
+    if linked:
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin/other").symlink_to(command)
+        command = tmp_path / "bin/podmentor"
+        command.symlink_to("other")
     result = subprocess.run(
-        [checkout / "scripts/podmentor", "doctor"],
+        [command, "doctor"],
         env={
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),

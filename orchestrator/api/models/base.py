@@ -4,13 +4,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.config.models import PLAIN_NAME
+from orchestrator.config.models import PLAIN_NAME, USER_ID
 
 MAX_WAIT_SECONDS = 3600.0
 BIGGEST = 2**53
 """The largest whole number that every JSON reader keeps exact."""
 
 PlainName = Annotated[str, Field(pattern=PLAIN_NAME)]
+UserId = Annotated[str, Field(pattern=USER_ID)]
 
 
 class Body(BaseModel):
@@ -32,7 +33,7 @@ class NoQuery(Query):
 class UserQuery(Query):
     """Whose."""
 
-    user: PlainName | None = None
+    user: UserId | None = None
     """Another user than the asking one; only for tokens with the role `admin`."""
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from orchestrator.api.models.base import Answer, Body, PlainName, Query
 from orchestrator.contract.changes import CommitInfo, FileChange, OnConflict
@@ -61,6 +61,8 @@ class DiscardBody(Body):
 
 class ApplyBody(Body):
     """Which changes are to reach the repo, and how."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"paths": ["src"], "on_conflict": "merge"}]})
 
     paths: ChangedPaths = Field(default_factory=list)
     """Files, or directories with all that is below them; none: all changes."""

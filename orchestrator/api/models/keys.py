@@ -11,8 +11,10 @@ from orchestrator.contract.credentials import KeyInfo, LinkName
 class KeyBody(Body):
     """The user's own key for a backend."""
 
-    api_key: Annotated[SecretStr, Field(min_length=1, max_length=8192)]
-    """Kept encrypted, never given back."""
+    api_key: Annotated[
+        SecretStr, Field(min_length=1, max_length=8192, json_schema_extra={"pattern": r"^\s*[!-~]{8,4096}\s*$"})
+    ]
+    """8 to 4096 visible ASCII characters.  Kept encrypted, never given back."""
 
 
 class ExplainQuery(UserQuery):

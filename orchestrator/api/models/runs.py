@@ -2,15 +2,16 @@
 
 import json
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict, Field
 
 from orchestrator.api.identity import Identity, is_plain_name
 from orchestrator.api.models.base import BIGGEST, MAX_WAIT_SECONDS, Answer, Body, PlainName, Query
 from orchestrator.config.hosts import egress_pattern
-from orchestrator.contract.runs import LimitsRequest, RunRecord, RunRequest, RunState, WorkspaceMode
+from orchestrator.contract.runs import LimitsRequest, Outcome, RunRecord, RunRequest, RunState, WorkspaceMode
 from orchestrator.errors import ForbiddenError, InvalidRequestError
 
 METADATA_BYTES = 16 * 1024
@@ -41,8 +42,21 @@ def _whole(value: object) -> object:
     return value
 
 
+def _utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is outside of the calendar") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_utc)]
 HostPattern = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(egress_pattern)]
-Prompt = Annotated[str, AfterValidator(_prompt), Field(min_length=1)]
+Prompt = Annotated[
+    str,
+    AfterValidator(_prompt),
+    Field(min_length=1, json_schema_extra={"pattern": r"^[^\u0000]*[^\s\u0000][^\u0000]*$"}),
+]
+"""A text that is not blank, without NUL; the configuration limits its length further."""
 
 
 class LimitsBody(Body):
@@ -61,6 +75,15 @@ class LimitsBody(Body):
 
 class RunBody(Body):
     """One prompt to one backend."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"backend": "claude-code", "query": "Fix the failing test.", "repo": "website"},
+                {"backend": "codex", "query": "Now shorter.", "subagent_id": "0f3c7e9a4b5d4c1e8a6f2b7d9c0e1f2a"},
+            ]
+        }
+    )
 
     backend: PlainName
     query: Prompt
@@ -83,6 +106,8 @@ class RunBody(Body):
 class EgressBody(Body):
     """One host to allow."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"host": "pypi.org", "port": 443}]})
+
     host: Annotated[str, Field(min_length=1, max_length=253)]
     """Its name; an address may be allowed by admins only."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
@@ -103,7 +128,12 @@ class RunListQuery(Query):
 
     backend: PlainName | None = None
     state: RunState | None = None
+    outcome: Outcome | None = None
     subagent_id: PlainName | None = None
+    since: Moment | None = None
+    """Only runs that were accepted at this time or later (RFC 3339, with `Z` or an offset)."""
+    until: Moment | None = None
+    """Only runs that were accepted before this time."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     before: PlainName | None = None
     """``next_before`` of the page before."""

@@ -28,7 +28,11 @@ _REPLIES: Final = (
         media_type="",
     ),
 )
-_RESUME: Final = Header(name="Last-Event-ID", description="The last `seq` seen; the stream goes on behind it.")
+_RESUME: Final = Header(
+    name="Last-Event-ID",
+    description="The last `seq` that was received; the stream goes on behind it.",
+    schema={"type": "string", "pattern": f"^{_SEQ.pattern}$"},
+)
 
 
 def resume_point(request: web.Request, otherwise: int) -> int:

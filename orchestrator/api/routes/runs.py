@@ -1,6 +1,7 @@
 """Runs: make, look at, end."""
 
 import asyncio
+from datetime import datetime
 from typing import Final
 
 from aiohttp import web
@@ -8,6 +9,7 @@ from aiohttp import web
 from orchestrator.api import context
 from orchestrator.api.answers import json_answer
 from orchestrator.api.models.base import NoQuery
+from orchestrator.api.models.events import Event
 from orchestrator.api.models.runs import (
     EgressBody,
     RunBody,
@@ -22,7 +24,15 @@ from orchestrator.api.models.runs import (
     run_view,
     waited_view,
 )
-from orchestrator.api.requests import accepts, idempotency_key, path_name, read_body, read_query, trace_context
+from orchestrator.api.requests import (
+    KEY_FORM,
+    accepts,
+    idempotency_key,
+    path_name,
+    read_body,
+    read_query,
+    trace_context,
+)
 from orchestrator.api.routes.events import resume_point
 from orchestrator.api.routing import Header, Reply, Route
 from orchestrator.api.streams import send_events, sse_form
@@ -40,12 +50,17 @@ from orchestrator.errors import (
 IDEMPOTENCY: Final = Header(
     name="Idempotency-Key",
     description="1 to 200 printable characters. The same key with the same request gives the run that it made.",
+    schema={"type": "string", "pattern": f"^{KEY_FORM.pattern}$", "minLength": 1, "maxLength": 200},
 )
 TRACEPARENT: Final = Header(
-    name="traceparent", description="W3C trace context: the run's trace becomes part of it, where traces are sent."
+    name="traceparent",
+    description="W3C trace context: the run's trace becomes part of it, where traces are sent. A wrong one counts"
+    " as none.",
+    schema={"type": "string", "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]},
 )
 STEP_SECONDS = 5.0
 """How soon ``wait_for_end`` notices that the client has gone."""
+_LOCATION: Final = {"Location": "The path of the run."}
 SUBMIT_ERRORS: Final = (
     UnknownBackendError,
     NotFoundError,
@@ -110,7 +125,10 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
         user_id=context.identity_of(request).scope,
         backend=query.backend,
         state=query.state,
+        outcome=query.outcome,
         subagent_id=query.subagent_id,
+        since=_moment(query.since),
+        until=_moment(query.until),
         limit=query.limit + 1,
         before=query.before,
         prefix=query.prefix,
@@ -119,6 +137,10 @@ async def list_runs(request: web.Request) -> web.StreamResponse:
     page = found[: query.limit]
     more = page[-1].run_id if len(found) > query.limit else None
     return json_answer({"runs": [run_in_list(record) for record in page], "next_before": more})
+
+
+def _moment(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 async def get_run(request: web.Request) -> web.StreamResponse:
@@ -179,9 +201,14 @@ ROUTES: Final = (
         headers=(IDEMPOTENCY, TRACEPARENT),
         errors=SUBMIT_ERRORS,
         replies=(
-            Reply(description="Finished (`wait`), or the stream of events.", model=WaitedRun),
-            Reply(description="", media_type="text/event-stream"),
-            Reply(status=202, description="Accepted, or not finished within `timeout`.", model=RunView),
+            Reply(description="Finished (`wait`), or the stream of events.", model=WaitedRun, headers=_LOCATION),
+            Reply(description="", model=Event, media_type="text/event-stream"),
+            Reply(
+                status=202,
+                description="Accepted, or not finished within `timeout`.",
+                model=RunView,
+                headers=_LOCATION,
+            ),
         ),
     ),
     Route(

@@ -8,12 +8,14 @@ from orchestrator.api import context
 from orchestrator.api.answers import json_answer
 from orchestrator.api.identity import is_plain_name
 from orchestrator.api.models.base import MAX_WAIT_SECONDS, NoQuery
-from orchestrator.api.models.tools import ToolArgs, ToolList, ToolResultView, tool_view
+from orchestrator.api.models.tools import ToolArgs, ToolList, ToolResultView, ToolsQuery, mistake_view, tool_view
 from orchestrator.api.requests import idempotency_key, path_name, read_body, read_query, trace_context
 from orchestrator.api.routes.runs import IDEMPOTENCY, SUBMIT_ERRORS, TRACEPARENT, check_query, wait_for_end
 from orchestrator.api.routing import Header, Reply, Route
-from orchestrator.contract.runs import RunRequest
-from orchestrator.errors import InvalidRequestError, UnknownBackendError
+from orchestrator.config.models import PLAIN_NAME
+from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.runs import RunRequest, SubagentRecord
+from orchestrator.errors import InvalidRequestError, NotFoundError, UnknownBackendError
 
 INPUT_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -30,27 +32,40 @@ INPUT_SCHEMA: Final[dict[str, Any]] = {
     "required": ["query"],
     "additionalProperties": False,
 }
+STRICT_SCHEMA: Final[dict[str, Any]] = {
+    **INPUT_SCHEMA,
+    "properties": {
+        **INPUT_SCHEMA["properties"],
+        "subagent_id": {
+            "type": ["string", "null"],
+            "description": INPUT_SCHEMA["properties"]["subagent_id"]["description"] + " null: begin a new one.",
+        },
+    },
+    "required": ["query", "subagent_id"],
+}
 _REPO: Final = Header(
     name="X-Podmentor-Repo",
     description="The name of a configured repo to work in. It is the program's choice, so no argument of the tool.",
+    schema={"type": "string", "pattern": PLAIN_NAME, "maxLength": 64},
 )
 
 
 async def list_tools(request: web.Request) -> web.StreamResponse:
     """GET /v1/tools."""
-    read_query(request, NoQuery)
+    form = read_query(request, ToolsQuery).form
     found = await request.app[context.RUNS].backends(user_id=context.identity_of(request).scope)
-    tools = [
-        {
-            "name": info.tool_name,
-            "backend": info.name,
-            "description": f"Delegate a focused coding task to the {info.name} agent. It works in its own container,"
-            " on its own copy of the repo, and answers when it is done.",
-            "input_schema": INPUT_SCHEMA,
-        }
-        for info in found
-    ]
-    return json_answer({"tools": tools})
+    return json_answer({"tools": [_tool(info, form) for info in found]})
+
+
+def _tool(info: BackendInfo, form: str) -> dict[str, Any]:
+    about = {
+        "name": info.tool_name,
+        "description": f"Delegate a focused coding task to the {info.name} agent. It works in its own container,"
+        " on its own copy of the repo, and answers when it is done.",
+    }
+    if form == "tool":
+        return {**about, "backend": info.name, "input_schema": INPUT_SCHEMA}
+    return {**about, "parameters": INPUT_SCHEMA if form == "function" else STRICT_SCHEMA}
 
 
 async def call_tool(request: web.Request) -> web.StreamResponse:
@@ -60,6 +75,8 @@ async def call_tool(request: web.Request) -> web.StreamResponse:
     backend = await _backend(request)
     args = await read_body(request, ToolArgs)
     check_query(request, args.query)
+    if (mistake := await _mistake(request, args, backend)) is not None:
+        return json_answer(mistake_view(mistake))
     wanted = RunRequest(
         backend=backend,
         query=args.query,
@@ -73,6 +90,26 @@ async def call_tool(request: web.Request) -> web.StreamResponse:
     )
     record = await request.app[context.RUNS].submit(wanted)
     return json_answer(tool_view(await wait_for_end(request, record.run_id, timeout=MAX_WAIT_SECONDS)))
+
+
+async def _mistake(request: web.Request, args: ToolArgs, backend: str) -> str | None:
+    """What is wrong with the conversation that the model names; None: nothing."""
+    if args.subagent_id is None:
+        return None
+    try:
+        found = await _subagent(request, args.subagent_id)
+    except NotFoundError as error:
+        return f"subagent_id: {error.message}. Use the Subagent ID of an earlier answer, or leave it out."
+    if found.backend != backend:
+        return f"subagent_id: this conversation is one of {found.backend}, not of {backend}: continue it with its tool."
+    return None
+
+
+async def _subagent(request: web.Request, subagent_id: str) -> SubagentRecord:
+    if not is_plain_name(subagent_id):
+        raise NotFoundError("there is no subagent with this id")
+    user_id = context.identity_of(request).user_id
+    return await request.app[context.RUNS].get_subagent(subagent_id, user_id=user_id)
 
 
 def _repo_name(request: web.Request) -> str | None:
@@ -100,6 +137,7 @@ ROUTES: Final = (
         handler=list_tools,
         tag="tools",
         summary="The tools",
+        query=ToolsQuery,
         replies=(Reply(description="One per enabled backend.", model=ToolList),),
     ),
     Route(
@@ -108,8 +146,9 @@ ROUTES: Final = (
         handler=call_tool,
         tag="tools",
         summary="Call a tool",
-        description="Waits for the end of the run. A run that fails is a good answer with `is_error`: the model is to"
-        " read it. With an `Idempotency-Key` a call that was cut can be repeated: it waits for the same run.",
+        description="Waits for the end of the run. A run that fails is a good answer with `is_error`, and so is a"
+        " `subagent_id` that does not exist: the model is to read it. With an `Idempotency-Key` a call that was cut"
+        " can be repeated: it waits for the same run.",
         body=ToolArgs,
         headers=(_REPO, IDEMPOTENCY, TRACEPARENT),
         errors=SUBMIT_ERRORS,

@@ -14,9 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urlsplit
 
-from orchestrator.cli.client.client import ApiClient, ServiceGoneError
+from orchestrator.cli.client.api import ApiClient, ServiceGoneError
 from orchestrator.cli.context import CliContext
-from orchestrator.cli.ui.prefix import unique
 from orchestrator.errors import ConflictError, UnauthorizedError
 from orchestrator.system.tasks import TaskOwner
 
@@ -205,29 +204,3 @@ def with_service(context: CliContext, body: Callable[[ServiceLink], Awaitable[T]
             return await body(link)
 
     return asyncio.run(whole())
-
-
-async def find_run(client: ApiClient, text: str) -> str:
-    """The run id that ``text`` is, or is the beginning of.  Raises NotFoundError, InvalidRequestError."""
-
-    async def candidates() -> list[str]:
-        found: list[str] = []
-        before: str | None = None
-        for _ in range(20):  # 4000 runs back: further than anybody remembers an id
-            page = await client.runs(limit=200, before=before)
-            found += [run["run_id"] for run in page["runs"] if run["run_id"].startswith(text)]
-            before = page.get("next_before")
-            if before is None:
-                break
-        return found
-
-    return await unique("run", text, exact=client.run, candidates=candidates)
-
-
-async def find_subagent(client: ApiClient, text: str) -> str:
-    """The subagent id that ``text`` is, or is the beginning of."""
-
-    async def candidates() -> list[str]:
-        return [found["subagent_id"] for found in await client.subagents() if found["subagent_id"].startswith(text)]
-
-    return await unique("subagent", text, exact=client.subagent, candidates=candidates)

@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from orchestrator.cli.client.service import ServiceLink, with_service
-from orchestrator.cli.commands.runs import JSON_OPTION
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import to_json
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.commands.runs import JSON_OPTION
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import NOT_FOUND, USAGE, CliError
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import clean, one_line, to_json
 from orchestrator.contract.audit import ENVELOPE, AuditFilter, Damaged
@@ -90,7 +90,8 @@ def _print(found: Iterable[Mapping[str, Any] | Damaged], *, as_json: bool) -> No
         for line in good:
             click.echo(to_json(line))
     else:
-        consoles.table(consoles.out(), TITLES, [row_of(line) for line in good])
+        rows = [row_of(line) for line in good]
+        consoles.table(consoles.out(), TITLES, rows, spare=("BACKEND", "USER", "ACTOR"))
 
 
 def _print_one(line: Mapping[str, Any] | Damaged, *, as_json: bool) -> None:

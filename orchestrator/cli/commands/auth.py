@@ -6,10 +6,9 @@ from typing import Any
 import click
 
 from orchestrator.cli.client.service import ServiceLink, with_service
-from orchestrator.cli.commands.keys import USER_OPTION, check_user
-from orchestrator.cli.commands.runs import JSON_OPTION
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import DENIED, OK
+from orchestrator.cli.options import JSON_OPTION, USER_OPTION, check_user
 from orchestrator.cli.ui.safe import clean, to_json
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from orchestrator.cli.client.service import ServiceLink, with_service
-from orchestrator.cli.commands.runs import JSON_OPTION
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import one_line, to_json
 
@@ -34,7 +34,8 @@ def command(context: CliContext, as_json: bool) -> None:
         )
         for one in found
     ]
-    consoles.table(consoles.out(), ("backend", "version", "image", "credential", "can"), rows)
+    titles = ("backend", "version", "image", "credential", "can")
+    consoles.table(consoles.out(), titles, rows, spare=("can", "image"))
 
 
 def _auth(auth: dict[str, Any]) -> str:

@@ -7,19 +7,20 @@ from typing import Any
 import click
 from rich.console import Console
 
-from orchestrator.cli.client.service import ServiceLink, find_subagent, with_service
-from orchestrator.cli.commands.runs import JSON_OPTION, write_bytes
-from orchestrator.cli.commands.turns import rollback_command, run_command
+from orchestrator.cli.client.ids import find_run, find_subagent
+from orchestrator.cli.client.service import ServiceLink, with_service
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import FAILED
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
-from orchestrator.cli.ui import pager
-from orchestrator.cli.ui.safe import clean, one_line, to_json, visible
+from orchestrator.cli.ui.diff import print_diff, write_bytes
+from orchestrator.cli.ui.safe import clean, one_line, to_json
 from orchestrator.cli.ui.summary import print_changes
 from orchestrator.errors import ConflictError
 
 _ALL = 10_000
 _OUTCOMES = {"applied": "green", "merged": "green", "conflict": "red", "kept": "yellow", "skipped": "yellow"}
+_TURN_LETTERS = {"changed": ("M", "yellow"), "deleted": ("D", "red"), "restored": ("=", "dim")}
 IGNORED_OPTION = click.option("--ignored", is_flag=True, help="Also files that git ignores.")
 PATHS = click.argument("paths", nargs=-1)
 
@@ -71,7 +72,7 @@ def diff_command(context: CliContext, subagent: str, paths: tuple[str, ...], ign
     """The changes as a patch.
 
     Into a file or a pipe it goes byte by byte, so that git apply takes it; on a terminal it is coloured, shows control
-    characters as ^X, and goes through a pager ($PODMENTOR_PAGER, $PAGER, less).
+    characters as ^X, and goes through a pager ($PAGER, else less).
     """
 
     async def body(link: ServiceLink) -> bytes:
@@ -212,6 +213,54 @@ def commits_command(context: CliContext, subagent: str, bundle: Path | None, pat
         out.out(one_line(str(commit["subject"])) + (f"  ({refs})" if refs else ""), highlight=False)
 
 
+@group.command("run")
+@click.argument("run")
+@JSON_OPTION
+@click.pass_obj
+def run_command(context: CliContext, run: str, as_json: bool) -> None:
+    """What one run changed (M), deleted (D), or made again what the repo has (=)."""
+
+    async def body(link: ServiceLink) -> list[dict[str, Any]]:
+        return await link.client.run_changes(await find_run(link.client, run))
+
+    found = with_service(context, body)
+    if as_json:
+        click.echo(to_json({"changes": found}))
+        return
+    out = consoles.out()
+    if not found:
+        out.out("no file changed", style="dim", highlight=False)
+    for one in found:
+        letter, style = _TURN_LETTERS.get(str(one.get("change")), ("?", "dim"))
+        out.out(f"  {letter} ", end="", style=style, highlight=False)
+        out.out(one_line(str(one.get("path")), 200), highlight=False)
+
+
+@group.command("rollback")
+@click.argument("subagent")
+@click.argument("run")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def rollback_command(context: CliContext, subagent: str, run: str, yes: bool) -> None:
+    """Take the workspace back to the end of RUN, with all that was in it then.
+
+    The repo is not touched, and the agent remembers what it did.
+    """
+
+    async def find(link: ServiceLink) -> tuple[str, str]:
+        return await find_subagent(link.client, subagent), await find_run(link.client, run)
+
+    found, target = with_service(context, find)
+    if not yes:
+        click.confirm(f"Take the workspace of {found} back to the end of run {target}?", abort=True, err=True)
+
+    async def send(link: ServiceLink) -> None:
+        await link.client.rollback(found, target)
+
+    with_service(context, send)
+    click.echo(f"the workspace is as it was at the end of run {target}")
+
+
 def print_outcomes(console: Console, files: list[dict[str, Any]]) -> None:
     """One line for each path; the reason where there is one."""
     for one in files:
@@ -219,38 +268,3 @@ def print_outcomes(console: Console, files: list[dict[str, Any]]) -> None:
         console.out(f"  {clean(outcome):<9}", end="", style=_OUTCOMES.get(outcome), highlight=False)
         reason = f"  ({one_line(str(one['reason']), 300)})" if one.get("reason") else ""
         console.out(f"{one_line(str(one.get('path')), 200)}{reason}", highlight=False)
-
-
-def print_diff(patch: bytes) -> None:
-    """A diff for people."""
-    lines = patch.decode("utf-8", errors="replace").split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    pager.show([(visible(line.removesuffix("\r")), _style(line)) for line in shortened(lines)])
-
-
-def shortened(lines: list[str]) -> list[str]:
-    """Without the lines of binary content, which say nothing to people."""
-    out: list[str] = []
-    binary = False
-    for line in lines:
-        if line.startswith("diff --git "):
-            binary = False
-        if line == "GIT binary patch":
-            binary = True
-            out.append("Binary content")
-        elif not binary:
-            out.append(line)
-    return out
-
-
-def _style(line: str) -> str | None:
-    if line.startswith(
-        ("+++", "---", "diff ", "index ", "new file", "deleted file", "rename ", "old mode", "new mode")
-    ):
-        return "bold"
-    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-
-
-group.add_command(run_command)
-group.add_command(rollback_command)

@@ -5,9 +5,10 @@ from typing import Any
 import click
 
 from orchestrator.cli.client.service import ServiceLink, with_service
-from orchestrator.cli.commands.runs import JSON_OPTION
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
+from orchestrator.cli.ui.quantities import size
 from orchestrator.cli.ui.safe import clean, one_line, to_json
 
 
@@ -46,13 +47,3 @@ def command(context: CliContext, older_than: float | None, unapplied: bool, dry_
         )
     verb = "would be freed" if done["dry_run"] else "freed"
     out.out(f"{size(done['bytes'])} {verb}", highlight=False)
-
-
-def size(count: int) -> str:
-    """``12.3 MiB``."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

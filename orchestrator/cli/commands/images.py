@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
-from orchestrator.cli.guarded import run_guarded
 from orchestrator.cli.lazy import Lazy, LazyGroup
+from orchestrator.cli.signals import run_guarded
+from orchestrator.cli.ui import console as consoles
 from orchestrator.contract.images import BuildProgress, ImageUpgrader, ListedImage, ProgressSink
 from orchestrator.contract.sandbox import ImageRef
 from orchestrator.errors import ImageBuildError
@@ -98,14 +97,19 @@ def list_(context: "CliContext", as_json: bool) -> None:
     if not images:
         click.echo("No images yet: podmentor images build --all", err=True)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in ("BACKEND", "CLI", "SIZE", "CREATED", "STATE", "IMAGE"):
-        table.add_column(title, no_wrap=True)
-    for image in images:
-        ref = image.ref
-        size, created = _megabytes(ref.size_bytes), ref.created[:16].replace("T", " ")
-        table.add_row(*map(Text, (ref.backend, ref.cli_version, size, created, _state(image), _short(ref))))
-    _console(to_stderr=False).print(table)
+    rows = [
+        (
+            image.ref.backend,
+            image.ref.cli_version,
+            _megabytes(image.ref.size_bytes),
+            image.ref.created[:16].replace("T", " "),
+            _state(image),
+            _short(image.ref),
+        )
+        for image in images
+    ]
+    titles = ("BACKEND", "CLI", "SIZE", "CREATED", "STATE", "IMAGE")
+    consoles.table(consoles.out(), titles, rows, spare=("CREATED", "SIZE"))
 
 
 @group.command("prune")
@@ -143,7 +147,7 @@ def tool_output() -> Iterator[None]:
 @contextmanager
 def show_progress(*, verbose: bool, to_stderr: bool) -> Iterator[ProgressSink]:
     """What a build has to say: lines, and in a terminal also the open step."""
-    console = _console(to_stderr=to_stderr)
+    console = consoles.err() if to_stderr else consoles.out()
     if not console.is_terminal:
         yield _Lines(console, verbose=verbose)
         return
@@ -201,13 +205,6 @@ def describe(event: BuildProgress) -> str:
         return f"{line} ..."
     took = f", {event.elapsed_seconds:.1f} s" if event.kind == "finished" else ""
     return f"{line} ({_MARKS.get(event.kind, event.kind)}{took})"
-
-
-def _console(*, to_stderr: bool) -> Console:
-    console = Console(stderr=to_stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 10_000  # what is piped is never wrapped or cut
-    return console
 
 
 def _state(image: ListedImage) -> str:

@@ -6,28 +6,21 @@ once.  With it, the keys are those of the token's user, or of ``--user`` when th
 
 import asyncio
 import dataclasses
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import click
 
-from orchestrator.api.identity import LOCAL_OWNER, is_plain_name
 from orchestrator.cli.client.service import ServiceLink, with_service
-from orchestrator.cli.commands.runs import JSON_OPTION
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.options import JSON_OPTION, USER_OPTION, check_user, local_actor, read_secret
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import one_line, to_json
-from orchestrator.cli.ui.secret_input import read_secret
 from orchestrator.contract.credentials import KeyInfo, UserKeys
-from orchestrator.errors import InvalidRequestError
 
 T = TypeVar("T")
 Json = dict[str, Any]
-USER_OPTION = click.option(
-    "--user", metavar="USER", help=f"Whose.  Default: {LOCAL_OWNER}, as for runs; with --url the token's user."
-)
 
 
 @click.group(name="keys")
@@ -53,7 +46,7 @@ def set_key(context: CliContext, backend: str, user: str | None, as_json: bool) 
     if context.url is not None:
         found = _call(context, user, "PUT", _path(backend), body={"api_key": api_key})
     else:
-        who = _user(user)
+        who = check_user(user)
         info = _direct(
             context, lambda keys: keys.put(user_id=who, backend=backend, api_key=api_key, actor=local_actor())
         )
@@ -74,7 +67,7 @@ def list_keys(context: CliContext, user: str | None, everybody: bool, as_json: b
     if context.url is not None:
         found = list(_call(context, user, "GET", "/v1/keys")["keys"])
     else:
-        who = None if everybody else _user(user)
+        who = None if everybody else check_user(user)
         found = [_plain(info) for info in _direct(context, lambda keys: keys.list_keys(user_id=who))]
     if as_json:
         click.echo(to_json({"keys": found}))
@@ -89,7 +82,8 @@ def list_keys(context: CliContext, user: str | None, everybody: bool, as_json: b
         )
         for key in found
     ]
-    consoles.table(consoles.out(), ("user", "backend", "fingerprint", "stored", "last used"), rows)
+    titles = ("user", "backend", "fingerprint", "stored", "last used")
+    consoles.table(consoles.out(), titles, rows, spare=("stored", "user"))
 
 
 @group.command("delete")
@@ -101,25 +95,9 @@ def delete_key(context: CliContext, backend: str, user: str | None) -> None:
     if context.url is not None:
         _call(context, user, "DELETE", _path(backend))
     else:
-        who = _user(user)
+        who = check_user(user)
         _direct(context, lambda keys: keys.delete(user_id=who, backend=backend, actor=local_actor()))
     click.echo(f"removed: {one_line(backend)}", err=True)
-
-
-def local_actor() -> str:
-    """Who is at this terminal, for the audit log."""
-    return f"command:uid {os.getuid()}"
-
-
-def check_user(user: str | None) -> str:
-    """The named user, or the local one.  Raises InvalidRequestError."""
-    who = user or LOCAL_OWNER
-    if not is_plain_name(who):
-        raise InvalidRequestError("a user is a plain name: letters, digits, '.', '_' and '-', at most 64")
-    return who
-
-
-_user = check_user
 
 
 def _direct(context: CliContext, work: Callable[[UserKeys], Awaitable[T]]) -> T:

@@ -3,6 +3,9 @@
 import asyncio
 import signal
 import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -10,9 +13,9 @@ import click
 
 from orchestrator.cli.client.service import ServiceLink, with_service
 from orchestrator.cli.commands.accounts import whose
-from orchestrator.cli.commands.keys import local_actor
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import DENIED, INTERRUPTED, USAGE, CliError
+from orchestrator.cli.options import local_actor
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import clean
 
@@ -47,8 +50,10 @@ def login(context: CliContext, backend: str, user: str | None) -> None:
             hint="wait for its end, or: podmentor runs cancel " + account["run_ids"][0],
         )
     who = clean(account["user_id"])
-    out.print(f"Connecting {who}'s account to {clean(backend)}.  The CLI's own login follows; what it stores stays in")
-    out.print(f"{context.paths.plugin_storage / 'homes' / account['user_id'] / account['backend']}")
+    out.print(f"Connecting {who}'s account to {clean(backend)}.  The CLI's own login follows (Ctrl-C leaves it);")
+    out.print(
+        f"what it stores stays in {context.paths.plugin_storage / 'homes' / account['user_id'] / account['backend']}"
+    )
     try:
         code = asyncio.run(_at_the_terminal(context, account))
     except asyncio.CancelledError:
@@ -108,21 +113,36 @@ async def _call(
 async def _at_the_terminal(context: CliContext, account: dict[str, Any]) -> int:
     """The login itself; its exit code.
 
-    While it has the terminal, Ctrl-C is its own business.  A terminal that is closed ends it, and nothing is left.
+    Ctrl-C leaves it: with the terminal in raw mode it is a key that Podman takes for the end, before that it is a
+    signal.  Whatever ends it, the terminal is as before and nothing of the container is left.
     """
     from orchestrator.bootstrap.login import login_sandbox
 
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    loop.add_signal_handler(signal.SIGINT, lambda: None)
-    for number in (signal.SIGHUP, signal.SIGTERM):
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         loop.add_signal_handler(number, task.cancel)
     whose_account = {"user_id": account["user_id"], "backend": account["backend"]}
     async with login_sandbox(context.config, context.paths, **whose_account, actor=local_actor()) as (argv, env):
-        process = await asyncio.create_subprocess_exec(*argv, env=env)
-        try:
-            return await process.wait()  # bounded: the container has a time limit
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+        with _terminal_as_before():
+            process = await asyncio.create_subprocess_exec(*argv, env=env)
+            try:
+                return await process.wait()  # bounded: the container has a time limit
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+
+
+@contextmanager
+def _terminal_as_before() -> Iterator[None]:
+    """A program that is killed leaves the terminal in the mode that it had set."""
+    try:
+        mode = termios.tcgetattr(sys.stdin)
+    except (termios.error, OSError, ValueError):  # no terminal
+        yield
+        return
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, mode)

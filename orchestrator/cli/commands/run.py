@@ -1,9 +1,10 @@
 """``podmentor run``: a prompt to an agent, its work as it happens, and what came of it."""
 
 import asyncio
+import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,17 @@ from typing import Any
 import click
 
 from orchestrator.cli import repo as repos
+from orchestrator.cli.client.api import ServiceGoneError
+from orchestrator.cli.client.follow import Progress, cancel, see_through, submit
+from orchestrator.cli.client.ids import find_subagent
 from orchestrator.cli.client.service import ServiceLink
 from orchestrator.cli.context import CliContext
-from orchestrator.cli.exits import HELP, INTERRUPTED, exit_of_run, hint_of_run
-from orchestrator.cli.ui import console as consoles
-from orchestrator.cli.ui.follow import InterruptedByUserError, Interrupts, Progress, cancel, see_through, submit
-from orchestrator.cli.ui.render import Transcript
-from orchestrator.cli.ui.safe import clean, one_line, to_json
-from orchestrator.cli.ui.summary import print_summary
-from orchestrator.errors import PodmentorError
+from orchestrator.cli.exits import HELP, INTERRUPTED, OK, CliError, exit_of_code, exit_of_run
+from orchestrator.cli.signals import InterruptedByUserError, Interrupts
+from orchestrator.cli.ui.output import Output
+from orchestrator.cli.ui.safe import one_line, to_json
+from orchestrator.config.load import KEY_VARIABLES
+from orchestrator.errors import NotFoundError, PodmentorError, UnknownBackendError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -33,7 +36,19 @@ def size(value: str) -> int:
     return number
 
 
-@click.command(epilog=HELP)
+class RunCommand(click.Command):
+    """A command whose last argument is free text."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A prompt that looks like an option gets explained."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            advice = 'A prompt that begins with - goes behind --: podmentor run BACKEND -- "- like this"'
+            raise click.UsageError(f"{error.format_message()}  {advice}", ctx) from None
+
+
+@click.command(cls=RunCommand, epilog=HELP)
 @click.argument("backend")
 @click.argument("prompt", required=False)
 @click.option(
@@ -53,8 +68,19 @@ def size(value: str) -> int:
     help="In tier 1: reach only this host of the allow-list; may be given several times.",
 )
 @click.option("--no-egress", is_flag=True, help="In tier 1: reach none of the allow-list's hosts.")
-@click.option("--subagent", metavar="ID", help="Go on with this conversation.")
+@click.option("--subagent", metavar="ID", help="Go on with this subagent: its id, or the beginning of it.")
+@click.option(
+    "--continue",
+    "latest",
+    is_flag=True,
+    help="Go on with the subagent of this repo and BACKEND that was used last.",
+)
+@click.option("--detach", "-d", is_flag=True, help="Print the run's id and leave it to the service that runs.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Time limit, in seconds.")
+@click.option(
+    "--idle", type=click.FloatRange(min=0, min_open=True), metavar="S", help="End after so many seconds without output."
+)
+@click.option("--cpus", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Processors: 0.5, 2.")
 @click.option("--memory", type=size, metavar="SIZE", help="Memory limit of the run: 512m, 2g.")
 @click.option("--disk", type=size, metavar="SIZE", help="Disk limit of workspace and home together: 500m, 8g.")
 @click.option("--json", "as_json", is_flag=True, help="Events as JSON lines, and the result as the last line.")
@@ -70,7 +96,7 @@ def command(ctx: click.Context, /, backend: str, prompt: str | None, **options: 
     Examples:
         podmentor run claude-code "why does test_parser fail?"
         git diff | podmentor run claude-code --tier 1 -
-        podmentor run claude-code --subagent ID "now fix it"
+        podmentor run claude-code --continue "now fix it"
         podmentor run codex --tier 1 --egress pypi.org --egress files.pythonhosted.org "update the lock file"
     """
     if options["repo"] is not None and options["no_repo"]:
@@ -79,6 +105,8 @@ def command(ctx: click.Context, /, backend: str, prompt: str | None, **options: 
         raise click.UsageError("--egress and --no-egress exclude each other")
     if options["as_json"] and options["quiet"]:
         raise click.UsageError("--json and --quiet exclude each other")
+    if options["latest"] and options["subagent"] is not None:
+        raise click.UsageError("--continue and --subagent exclude each other")
     context: CliContext = ctx.obj
     query = read_prompt(prompt)
     choice = repos.choose(
@@ -87,6 +115,7 @@ def command(ctx: click.Context, /, backend: str, prompt: str | None, **options: 
         continued=options["subagent"] is not None,
         remote=context.url is not None,
         cwd=Path.cwd(),
+        closed=None if (closed := os.environ.get("PODMENTOR_CLOSED_REPO")) is None else Path(closed),
         names={} if context.url is not None else context.config.repos,
         state_dir=None if context.url is not None else context.paths.state_dir,
     )
@@ -94,13 +123,29 @@ def command(ctx: click.Context, /, backend: str, prompt: str | None, **options: 
     if choice.remark:
         output.remark(choice.remark)
     body = request_body(backend, query, choice.value, options)
-    ctx.exit(asyncio.run(perform(context, body, output)))
+    run = Run(context, body, output, latest=options["latest"], detach=options["detach"])
+    try:
+        ctx.exit(asyncio.run(run.perform()))
+    except UnknownBackendError as error:
+        if (advice := key_advice(context, backend)) is None:
+            raise
+        raise CliError(error.message, code=error.code, exit_code=exit_of_code(error.code), hint=advice) from None
+
+
+def key_advice(context: CliContext, backend: str) -> str | None:
+    """Which key enables ``backend``, where no configuration file says what is enabled; None: that is not what lacks."""
+    if context.url is not None or context.loaded.source is not None:
+        return None
+    variable = KEY_VARIABLES.get(backend)
+    return None if variable is None else f"set ${variable}, for the service too if one runs: that enables {backend}"
 
 
 def request_body(backend: str, query: str, repo: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """The body of POST /v1/runs, with nothing in it that was not asked for."""
     limits = {
         "wall_clock_seconds": options["timeout"],
+        "idle_seconds": options["idle"],
+        "cpus": options["cpus"],
         "memory_max_bytes": options["memory"],
         "disk_max_bytes": options["disk"],
     }
@@ -130,119 +175,87 @@ def read_prompt(prompt: str | None) -> str:
     return text
 
 
-@dataclass
-class Output:
-    """Where and how a run is shown."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One call of the command."""
 
-    as_json: bool = False
-    quiet: bool = False
-    advice: bool = True
-    """Say how to go on with the conversation."""
+    context: CliContext
+    body: Mapping[str, Any]
+    output: Output
+    latest: bool = False
+    """Go on with the subagent that was used last."""
+    detach: bool = False
+    """Do not watch."""
 
-    def __post_init__(self) -> None:
-        self.out = consoles.out()
-        self.err = consoles.err()
-        self.transcript = Transcript(self.out)
+    async def perform(self) -> int:
+        """The whole run; its exit code."""
+        with Interrupts() as interrupts:
+            link = ServiceLink(self.context)
+            try:
+                await interrupts.guard(link.connect(), interrupts.first)
+                return await self._on_service(link, interrupts)
+            except InterruptedByUserError:
+                return INTERRUPTED
+            finally:
+                await link.aclose()
 
-    @property
-    def plain(self) -> bool:
-        """Whether people read along."""
-        return not self.as_json and not self.quiet
-
-    def remark(self, text: str) -> None:
-        """Something beside the run itself."""
-        if self.plain:
-            self.err.out(f"· {clean(text)}", style="dim", highlight=False)
-
-    def event(self, event: Mapping[str, Any]) -> None:
-        """The next event of the run."""
-        if self.as_json:
-            click.echo(to_json(event))
-        elif self.plain:
-            self.transcript.feed(event)
-
-    def cancelling(self) -> None:
-        """Ctrl-C was seen."""
-        self.transcript.close()
-        self.err.out("· cancelling … (Ctrl-C again leaves at once)", style="yellow", highlight=False)
-
-    def result(self, run: Mapping[str, Any], changes: list[dict[str, Any]] | None, exit_code: int) -> None:
-        """The end."""
-        self.transcript.close()
-        if self.as_json:
-            click.echo(to_json(result_line(run, changes, exit_code)))
-        elif self.plain:
-            print_summary(self.out, run, changes, hint=hint_of_run(run), advice=self.advice)
-        elif run.get("outcome") == "completed":
-            click.echo(clean(run.get("final_text") or ""))
-        else:
-            error = run.get("error") or {}
-            self.err.out(f"error: {clean(str(error.get('message', 'the run failed')))} [{error.get('reason')}]")
-
-
-def result_line(run: Mapping[str, Any], changes: list[dict[str, Any]] | None, exit_code: int) -> dict[str, Any]:
-    """The last line of --json."""
-    names = (
-        "run_id",
-        "subagent_id",
-        "backend",
-        "state",
-        "outcome",
-        "final_text",
-        "error",
-        "usage",
-        "limits",
-        "enforcement",
-    )
-    return {
-        "kind": "result",
-        **{name: run.get(name) for name in names},
-        "envelope": envelope(run),
-        "changes": changes,
-        "exit_code": exit_code,
-    }
-
-
-def envelope(run: Mapping[str, Any]) -> str:
-    """The documented tool result."""
-    prefix = f"[Subagent ID: {run.get('subagent_id')} - Use this ID to continue this conversation] "
-    if run.get("outcome") == "completed":
-        return prefix + (run.get("final_text") or "")
-    error = run.get("error") or {}
-    return f"{prefix}Error ({error.get('reason', 'lost')}): {error.get('message', 'the run has not finished')}"
-
-
-async def perform(context: CliContext, body: Mapping[str, Any], output: Output) -> int:
-    """The whole run; its exit code."""
-    with Interrupts() as interrupts:
-        link = ServiceLink(context)
+    async def _on_service(self, link: ServiceLink, interrupts: Interrupts) -> int:
+        output = self.output
+        if link.embedded:
+            if self.detach:
+                raise ServiceGoneError("--detach leaves the run to a service, and none is running: podmentor serve")
+            output.remark("no service is running: this command does its work")
+        body = await interrupts.guard(self._continued(link), interrupts.first)
+        accepted = await interrupts.guard(submit(link, body), interrupts.second)
+        if self.detach:
+            click.echo(to_json(accepted) if output.as_json else accepted["run_id"])
+            return OK
+        progress = Progress(run_id=accepted["run_id"], subagent_id=accepted["subagent_id"])
+        output.remark(
+            f"run {one_line(progress.run_id)} of {one_line(str(body['backend']))}"
+            + (f" on {one_line(str(body['repo']), 200)}" if "repo" in body else "")
+        )
+        async with output.watched():
+            await see_through(link, progress, output.event, interrupts=interrupts, on_cancel=output.cancelling)
+        run, changes = await interrupts.guard(outcome(link, progress.run_id), interrupts.second)
+        exit_code = INTERRUPTED if progress.interrupted else exit_of_run(run)
         try:
-            await interrupts.guard(link.connect(), interrupts.first)
-            return await _on_service(link, body, output, interrupts)
-        except InterruptedByUserError:
-            return INTERRUPTED
-        finally:
-            await link.aclose()
+            output.result(run, changes, exit_code)
+        except BrokenPipeError:
+            await cancel(link, progress.run_id)
+            raise
+        return exit_code
+
+    async def _continued(self, link: ServiceLink) -> Mapping[str, Any]:
+        """The body with the whole id of the subagent that goes on.  Raises NotFoundError, InvalidRequestError."""
+        if "subagent_id" in self.body:
+            return {**self.body, "subagent_id": await find_subagent(link.client, str(self.body["subagent_id"]))}
+        if not self.latest:
+            return self.body
+        found = latest_subagent(
+            await link.client.subagents(),
+            backend=str(self.body["backend"]),
+            repo=self.body.get("repo"),
+            names={} if link.remote else self.context.config.repos,
+        )
+        self.output.remark(f"going on with subagent {one_line(found)}")
+        return {**{name: value for name, value in self.body.items() if name != "repo"}, "subagent_id": found}
 
 
-async def _on_service(link: ServiceLink, body: Mapping[str, Any], output: Output, interrupts: Interrupts) -> int:
-    if link.embedded:
-        output.remark("no service is running: this command does its work")
-    accepted = await interrupts.guard(submit(link, body), interrupts.second)
-    progress = Progress(run_id=accepted["run_id"], subagent_id=accepted["subagent_id"])
-    output.remark(
-        f"run {one_line(progress.run_id)} of {one_line(str(body['backend']))}"
-        + (f" on {one_line(str(body['repo']), 200)}" if "repo" in body else "")
-    )
-    await see_through(link, progress, output.event, interrupts=interrupts, on_cancel=output.cancelling)
-    run, changes = await interrupts.guard(outcome(link, progress.run_id), interrupts.second)
-    exit_code = INTERRUPTED if progress.interrupted else exit_of_run(run)
-    try:
-        output.result(run, changes, exit_code)
-    except BrokenPipeError:
-        await cancel(link, progress.run_id)
-        raise
-    return exit_code
+def latest_subagent(
+    subagents: Iterable[Mapping[str, Any]], *, backend: str, repo: str | None, names: Mapping[str, Path]
+) -> str:
+    """The id of the one that was used last, of those with this backend and this repo (by its name or by its path).
+
+    Raises NotFoundError.
+    """
+    same = {repo, *(name for name, path in names.items() if str(path) == repo)}
+    if repo is not None and repo in names:
+        same.add(str(names[repo]))
+    fitting = [one for one in subagents if one["backend"] == backend and one.get("repo") in same]
+    if not fitting:
+        raise NotFoundError(f"no subagent of {backend} on {repo or 'an empty workspace'} to go on with")
+    return str(max(fitting, key=lambda one: str(one["last_used_at"]))["subagent_id"])
 
 
 async def outcome(link: ServiceLink, run_id: str) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:

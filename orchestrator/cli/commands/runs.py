@@ -6,18 +6,17 @@ from typing import Any
 
 import click
 
-from orchestrator.cli.client.service import ServiceLink, find_run, with_service
-from orchestrator.cli.commands.run import envelope
+from orchestrator.cli.client.follow import Progress, follow
+from orchestrator.cli.client.ids import find_run, find_subagent
+from orchestrator.cli.client.service import ServiceLink, with_service
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
-from orchestrator.cli.ui.follow import Progress, follow
-from orchestrator.cli.ui.limits import limit_lines
+from orchestrator.cli.ui.output import envelope
+from orchestrator.cli.ui.quantities import duration, limit_lines, seconds, usage_words
 from orchestrator.cli.ui.render import Transcript
-from orchestrator.cli.ui.safe import clean, one_line, to_json, visible
-from orchestrator.cli.ui.summary import duration, seconds, usage_words
+from orchestrator.cli.ui.safe import clean, one_line, to_json
 from orchestrator.config.hosts import split_port
-
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -31,7 +30,7 @@ def group() -> None:
 @group.command("list")
 @click.option("--state", type=click.Choice(["queued", "starting", "running", "finished"]), help="Only these.")
 @click.option("--backend", help="Only runs of this backend.")
-@click.option("--subagent", metavar="ID", help="Only runs of this conversation.")
+@click.option("--subagent", metavar="ID", help="Only runs of this subagent.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many.")
 @JSON_OPTION
 @click.pass_obj
@@ -41,15 +40,18 @@ def list_command(
     """The newest runs."""
 
     async def body(link: ServiceLink) -> dict[str, Any]:
-        return await link.client.runs(state=state, backend=backend, subagent_id=subagent, limit=limit)
+        whole = None if subagent is None else await find_subagent(link.client, subagent)
+        return await link.client.runs(state=state, backend=backend, subagent_id=whole, limit=limit)
 
     page = with_service(context, body)
     if as_json:
         click.echo(to_json(page))
         return
+    out = consoles.out()
+    short = consoles.short_ids(out, [run["run_id"] for run in page["runs"]])
     rows = [
         (
-            run["run_id"],
+            short[run["run_id"]],
             run["backend"],
             run.get("outcome") or run["state"],
             run["created_at"][:19].replace("T", " "),
@@ -58,7 +60,8 @@ def list_command(
         )
         for run in page["runs"]
     ]
-    consoles.table(consoles.out(), ("run", "backend", "state", "accepted (UTC)", "took", "prompt"), rows)
+    titles = ("run", "backend", "state", "accepted (UTC)", "took", "prompt")
+    consoles.table(out, titles, rows, spare=("took", "accepted (UTC)", "backend"))
 
 
 @group.command("show")
@@ -194,12 +197,3 @@ def log_command(context: CliContext, run: str) -> None:
             click.echo(clean(decoder.decode(piece)) if tty else piece, nl=False)
 
     with_service(context, body)
-
-
-def write_bytes(data: bytes) -> None:
-    """Exact bytes into a pipe or file; to a terminal text in which control characters are seen."""
-    if sys.stdout.isatty():
-        for line in data.decode("utf-8", errors="replace").removesuffix("\n").split("\n"):
-            click.echo(visible(line.removesuffix("\r")))
-    else:
-        click.echo(data, nl=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.context import CliContext
-from orchestrator.cli.ui.follow import Settled
+from orchestrator.cli.signals import Settled
 from orchestrator.system.tasks import TaskOwner
 
 if TYPE_CHECKING:

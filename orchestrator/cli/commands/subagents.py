@@ -1,19 +1,20 @@
-"""``podmentor subagents``: conversations, and how to be rid of one."""
+"""``podmentor subagents``: the agents one can go on talking to, and how to be rid of one."""
 
 from typing import Any
 
 import click
 
-from orchestrator.cli.client.service import ServiceLink, find_subagent, with_service
-from orchestrator.cli.commands.runs import JSON_OPTION
+from orchestrator.cli.client.ids import find_subagent
+from orchestrator.cli.client.service import ServiceLink, with_service
 from orchestrator.cli.context import CliContext
+from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import clean, to_json
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def group() -> None:
-    """List, show and delete conversations.
+    """List, show and delete subagents: conversations, each with its workspace.
 
     SUBAGENT is a subagent's id, or the beginning of it.
     """
@@ -23,7 +24,7 @@ def group() -> None:
 @JSON_OPTION
 @click.pass_obj
 def list_command(context: CliContext, as_json: bool) -> None:
-    """All conversations, the one used last first."""
+    """All subagents, the one used last first."""
 
     async def body(link: ServiceLink) -> list[dict[str, Any]]:
         return await link.client.subagents()
@@ -32,9 +33,11 @@ def list_command(context: CliContext, as_json: bool) -> None:
     if as_json:
         click.echo(to_json({"subagents": found}))
         return
+    out = consoles.out()
+    short = consoles.short_ids(out, [one["subagent_id"] for one in found])
     rows = [
         (
-            one["subagent_id"],
+            short[one["subagent_id"]],
             one["backend"],
             "busy" if one["busy"] else "idle",
             str(len(one["run_ids"])),
@@ -43,7 +46,8 @@ def list_command(context: CliContext, as_json: bool) -> None:
         )
         for one in found
     ]
-    consoles.table(consoles.out(), ("subagent", "backend", "state", "runs", "last used (UTC)", "repo"), rows)
+    titles = ("subagent", "backend", "state", "runs", "last used (UTC)", "repo")
+    consoles.table(out, titles, rows, spare=("runs", "state", "backend"))
 
 
 @group.command("show")
@@ -51,7 +55,7 @@ def list_command(context: CliContext, as_json: bool) -> None:
 @JSON_OPTION
 @click.pass_obj
 def show_command(context: CliContext, subagent: str, as_json: bool) -> None:
-    """One conversation."""
+    """One subagent."""
 
     async def body(link: ServiceLink) -> dict[str, Any]:
         return await link.client.subagent(await find_subagent(link.client, subagent))
@@ -75,7 +79,7 @@ def show_command(context: CliContext, subagent: str, as_json: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def delete_command(context: CliContext, subagent: str, yes: bool) -> None:
-    """Delete a conversation with its runs, its home and its changes.
+    """Delete a subagent with its runs, its home and its changes.
 
     What it changed in an overlay and nobody took over is lost.
     """

@@ -14,7 +14,8 @@ import click
 
 from orchestrator.api.identity import ROLES, Role
 from orchestrator.api.tokens import NewToken, TokenRecord, TokenStore
-from orchestrator.cli.commands.keys import local_actor
+from orchestrator.cli.options import local_actor
+from orchestrator.cli.ui import console as consoles
 from orchestrator.config.models import Paths
 from orchestrator.contract.audit import Audit
 from orchestrator.errors import StorageError
@@ -22,7 +23,7 @@ from orchestrator.errors import StorageError
 T = TypeVar("T")
 _SPAN = re.compile(r"([1-9]\d{0,5})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_HEADINGS = ("ID", "NAME", "ROLE", "CREATED", "LAST USED", "EXPIRES", "STATE")
+_TITLES = ("ID", "NAME", "ROLE", "CREATED", "LAST USED", "EXPIRES", "STATE")
 
 
 class TokenContext(Protocol):
@@ -109,10 +110,8 @@ def list_tokens(context: TokenContext, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([record.to_dict() for record in records], indent=2))
         return
-    rows = [_HEADINGS, *(_row(record) for record in records)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rows = [_row(record) for record in records]
+    consoles.table(consoles.out(), _TITLES, rows, spare=("CREATED", "LAST USED", "EXPIRES"))
 
 
 @group.command(name="revoke")

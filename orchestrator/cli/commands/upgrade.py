@@ -13,14 +13,13 @@ import click
 from orchestrator.bench.output_diff import Change, compare, folded
 from orchestrator.bench.results import BackendReport
 from orchestrator.bench.seen import SEEN_NAME, update
-from orchestrator.cli.commands.bench import JOBS, try_one
+from orchestrator.cli.commands.bench import JOBS, show, try_one
 from orchestrator.cli.commands.images import show_progress, tool_output
-from orchestrator.cli.commands.keys import local_actor
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import FAILED
-from orchestrator.cli.guarded import run_guarded
+from orchestrator.cli.options import local_actor
+from orchestrator.cli.signals import run_guarded
 from orchestrator.cli.ui import console as consoles
-from orchestrator.cli.ui.bench_view import show
 from orchestrator.cli.ui.safe import clean, one_line, to_json
 from orchestrator.contract.audit import Audit, Fact
 from orchestrator.contract.images import Candidate, ImageUpgrader

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from orchestrator.api.identity import is_plain_name
-from orchestrator.cli.commands.keys import local_actor
-from orchestrator.cli.commands.runs import JSON_OPTION
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import FAILED, OK
+from orchestrator.cli.options import JSON_OPTION, local_actor, read_secret
 from orchestrator.cli.ui import console as consoles
 from orchestrator.cli.ui.safe import clean, one_line, to_json
-from orchestrator.cli.ui.secret_input import read_secret
 from orchestrator.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -130,7 +128,7 @@ def list_secrets(context: CliContext, as_json: bool) -> None:
     rows = [
         (one_line(one["name"]), one["fingerprint"], one["updated_at"], one["last_used_at"] or "never") for one in found
     ]
-    consoles.table(consoles.out(), ("name", "fingerprint", "stored", "last used"), rows)
+    consoles.table(consoles.out(), ("name", "fingerprint", "stored", "last used"), rows, spare=("stored",))
 
 
 @group.command("delete")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from orchestrator.cli.ui.limits import warning_words
+from orchestrator.cli.ui.quantities import warning_words
 from orchestrator.cli.ui.safe import clean, one_line
 
 RESULT_LINES: Final = 8
@@ -61,6 +61,11 @@ class Transcript:
                 self._remark(f"session {one_line(_str(data, 'session_id'), 80)}{model}", depth)
             case kind:
                 self._remark(f"{one_line(str(kind), 40)} {_compact(data)}", depth)
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the last line has no end yet."""
+        return self._column > 0
 
     def close(self) -> None:
         """End the line that is open."""

@@ -1,11 +1,11 @@
 """What is said below a transcript: how it ended, what it used, what it changed, how to go on."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from rich.console import Console
 
+from orchestrator.cli.ui.quantities import duration, seconds, usage_words
 from orchestrator.cli.ui.safe import clean, one_line
 
 _FILES = 20
@@ -77,40 +77,3 @@ def counts(change: Mapping[str, Any]) -> str:
     if change.get("binary"):
         return "binary"
     return f"+{int(change.get('insertions') or 0)} -{int(change.get('deletions') or 0)}"
-
-
-def usage_words(usage: Mapping[str, Any]) -> list[str]:
-    """Tokens, price, turns, memory: those that are known."""
-    words: list[str] = []
-    tokens = usage.get("tokens")
-    if isinstance(tokens, Mapping) and tokens:
-        text = f"{int(tokens.get('input') or 0):,} tokens in, {int(tokens.get('output') or 0):,} out"
-        cached = int(tokens.get("cache_read") or 0)
-        words.append(text + (f" ({cached:,} from cache)" if cached else ""))
-    if isinstance(cost := usage.get("cost_usd"), int | float):
-        words.append(f"${cost:.4f}")
-    if isinstance(turns := usage.get("turns"), int):
-        words.append(f"{turns} turn{'s'[: turns != 1]}")
-    if isinstance(peak := usage.get("peak_memory_bytes"), int | float):
-        words.append(f"{peak / 1024**2:.0f} MiB")
-    return words
-
-
-def duration(run: Mapping[str, Any]) -> float | None:
-    """Seconds from start (or acceptance) to end."""
-    began, ended = _time(run.get("started_at") or run.get("created_at")), _time(run.get("finished_at"))
-    return max(0.0, (ended - began).total_seconds()) if began and ended else None
-
-
-def seconds(value: float) -> str:
-    """``3.2 s`` or ``4 min 5 s``."""
-    if value < 60:
-        return f"{value:.1f} s"
-    return f"{int(value) // 60} min {int(value) % 60} s"
-
-
-def _time(text: Any) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        return None

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Final
@@ -20,6 +21,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from orchestrator.contract.gateway import GatewayGrant, Traffic
+from orchestrator.relay.gateway.long_wait import reset_in, usage_limit_reached
 from orchestrator.relay.gateway.policy import HOP_BY_HOP, Forward, Local, Refuse, decide
 from orchestrator.relay.gateway.redact import Scrubber, clean_response_headers
 from orchestrator.relay.gateway.upstream import describe, through
@@ -196,6 +198,10 @@ class RunGateway:
         if answer.status < 200:
             self.traffic.failures += 1
             return _answer(502, "upstream_unreachable", "the model provider wants another protocol")
+        now = time.time()
+        wait = reset_in(answer.status, answer.headers, longest=grant.route.longest_wait, now=now)
+        if wait is not None:
+            return web.json_response(usage_limit_reached(wait, now=now), status=answer.status)
         out = web.StreamResponse(
             status=answer.status,
             headers=CIMultiDict(clean_response_headers(answer.headers, RESPONSE_DROPPED, grant.api_key)),

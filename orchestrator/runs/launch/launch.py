@@ -98,7 +98,7 @@ class Launcher:
             home = credential.home or prepared.home
             await disk.check(prepared.mount, home)
             prompt = await self._prompt(record, adapter)
-            control_dir = await self._workspaces.make_control_dir(record.run_id, prompt)
+            control_dir = await self._workspaces.make_control_dir(record.run_id, adapter.stdin_of(prompt))
         token = secrets.token_urlsafe(32)
         token_sha256 = hashlib.sha256(token.encode()).hexdigest()
         log_path = self._paths.log_path(record.run_id)

@@ -149,10 +149,15 @@ class Store:
             ("runs.user_id", wanted.user_id),
             ("runs.backend", wanted.backend),
             ("state", wanted.state),
+            ("outcome", wanted.outcome),
             ("runs.subagent_id", wanted.subagent_id),
         ):
             if value is not None:
                 conditions.append(f"{column} = ?")
+                values.append(value)
+        for condition, value in (("runs.created_at >= ?", wanted.since), ("runs.created_at < ?", wanted.until)):
+            if value is not None:
+                conditions.append(condition)
                 values.append(value)
         if wanted.before is not None:
             conditions.append("number < (SELECT number FROM runs WHERE run_id = ?)")

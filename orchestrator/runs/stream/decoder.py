@@ -7,6 +7,7 @@ last event whatever the order in which the streams were written.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from orchestrator.contract.adapter import StreamParser
@@ -53,34 +54,36 @@ class LogDecoder:
         """Take the next bytes of the log."""
         out: list[Stamped] = []
         for piece in self._log.feed(data):
-            out += self._piece(piece)
+            self._piece(piece, out)
         return out
 
-    def _piece(self, piece: LogPiece) -> list[Stamped]:
-        self._ts = utc(piece.ts) if piece.ts else self._ts
-        data = piece.data if not piece.torn or piece.data.endswith(b"\n") else piece.data + b"\n"
-        self.output_bytes += len(piece.data)
-        out: list[Stamped] = []
-        if piece.stream == "stdout":
+    def _piece(self, piece: LogPiece, out: list[Stamped]) -> None:
+        """Add the events of a piece."""
+        stream, ts, data, torn = piece
+        if ts:
+            self._ts = utc(ts)
+        self.output_bytes += len(data)
+        if torn and not data.endswith(b"\n"):
+            data += b"\n"
+        if stream == "stdout":
             self.has_output = True
-            out += self._hold(self._parser.feed(data))
+            self._hold(self._parser.feed(data), out)
         else:
             self._stderr_tail = (self._stderr_tail + data)[-STDERR_TAIL:]
             for line in self._stderr.push(data):
                 out += self._diagnostic(line)
-        if piece.torn:
+        if torn:
             out += self._lost()
-        return out
 
     def close(self, exit_code: int | None) -> list[Stamped]:
         """The sandbox has ended and the log is complete; the last event is terminal."""
         out: list[Stamped] = []
         for piece in self._log.flush():
-            out += self._piece(piece)
+            self._piece(piece, out)
         for line in self._stderr.flush():
             out += self._diagnostic(line)
         tail = self._stderr_tail.decode("utf-8", "replace")
-        out += self._hold(self._parser.close(exit_code, tail))
+        self._hold(self._parser.close(exit_code, tail), out)
         if ignored := getattr(self._parser, "ignored_lines", 0):
             text = f"{ignored} further lines behind the end of the answer are in the run's log only"
             out.append(Stamped(self._ts, Status(phase="diagnostic", info={"stderr": text})))
@@ -92,14 +95,13 @@ class LogDecoder:
             )
         return [*out, Stamped(self._ts, self.terminal)]
 
-    def _hold(self, events: list[AgentEvent]) -> list[Stamped]:
-        out: list[Stamped] = []
+    def _hold(self, events: list[AgentEvent], out: list[Stamped]) -> None:
+        """Add the events with their time; the terminal one is held back."""
         for event in events:
-            if not isinstance(event, Completed | Error):
+            if not isinstance(event, (Completed, Error)):
                 out.append(Stamped(self._ts, event))
             elif self.terminal is None:
                 self.terminal = event
-        return out
 
     def _lost(self) -> list[Stamped]:
         """Reported where it happened; what is missing is nowhere else either."""
@@ -125,7 +127,19 @@ class LogDecoder:
 
 def utc(ts: str) -> str:
     """conmon's time stamp (local offset, nanoseconds) as RFC 3339 UTC, microseconds; the text itself if it is none."""
+    if ts[19:20] == "." and ts[20:29].isdecimal():  # as conmon writes it: only the seconds need to be understood
+        seconds = _utc_seconds(ts[:19], ts[29:])
+        return ts if seconds is None else f"{seconds}.{ts[20:26]}Z"
     try:
         return rfc3339(parse(ts))
-    except ValueError:
+    except (ValueError, OverflowError):
         return ts
+
+
+@lru_cache(maxsize=64)
+def _utc_seconds(local: str, offset: str) -> str | None:
+    """A time without its fraction as UTC, without the Z; None when it is none.  Most lines share theirs."""
+    try:
+        return rfc3339(parse(local + offset))[:19]
+    except (ValueError, OverflowError):
+        return None

@@ -16,6 +16,11 @@ def argv(session_id: str | None = None) -> list[str]:
     return ClaudeCodeAdapter().build_argv(prompt="do it", session_id=session_id, cwd=Path("/workspace"))
 
 
+def test_a_prompt_is_no_command() -> None:
+    assert ClaudeCodeAdapter().stdin_of("/login page returns 404") == "\n/login page returns 404"
+    assert ClaudeCodeAdapter().stdin_of("fix /login") == "fix /login"
+
+
 def test_c5_the_documented_stem_comes_first_and_unchanged() -> None:
     assert argv() == [*STEM, *ADDED]
     assert argv(SESSION) == [*STEM, "--resume", SESSION, *ADDED]

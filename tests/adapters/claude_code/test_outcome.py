@@ -1,7 +1,11 @@
+from typing import Any
+
+import pytest
+
 from adapters.claude_code.failures import Failure
 from adapters.claude_code.outcome import Usage, read_result
-from orchestrator.events import Completed, Error
-from tests.adapters.claude_code.lines import result
+from orchestrator.events import Completed, Error, Status
+from tests.adapters.claude_code.lines import INIT, result, run
 
 MODELS = {
     "big": {"inputTokens": 10, "outputTokens": 2, "cacheReadInputTokens": 3, "cacheCreationInputTokens": 4},
@@ -73,3 +77,22 @@ def test_several_errors_are_joined() -> None:
     assert isinstance(event, Error)
     assert event.details["cli_message"] == "one; two"
     assert event.details["subtype"] == "error_during_execution"
+
+
+def test_a_run_whose_settings_refuse_its_tools_says_so() -> None:
+    denied = [
+        {"tool_name": "Write", "tool_use_id": "t1"},
+        {"tool_name": "Write", "tool_use_id": "t2"},
+        {"tool_name": "Bash"},
+    ]
+    events = run(INIT, result(permission_denials=denied))
+    assert [event.info["stderr"] for event in events if isinstance(event, Status)] == [
+        "Claude Code's settings refused 2 call(s) of the tool Write.",
+        "Claude Code's settings refused 1 call(s) of the tool Bash.",
+    ]
+    assert isinstance(events[-1], Completed)
+
+
+@pytest.mark.parametrize("odd", [None, {}, "x", [1, None], [{"tool_name": 5}]])
+def test_denials_of_another_form_do_no_harm(odd: Any) -> None:
+    assert isinstance(run(INIT, result(permission_denials=odd))[-1], Completed)

@@ -90,3 +90,10 @@ def test_a_message_says_what_to_do_and_what_codex_said(text: str, words: str) ->
 
 def test_a_message_without_words_is_the_advice_alone() -> None:
     assert "Codex said" not in message_of("rate_limited", " \n")
+
+
+def test_a_limit_that_resets_later_is_a_rate_limit_with_its_time() -> None:
+    """What Codex makes of the gateway's ``usage_limit_reached``."""
+    words = "You\u2019ve hit your usage limit. Try again at 3:43 AM."
+    assert reason_of(words) == "rate_limited"
+    assert "Try again at 3:43 AM." in message_of("rate_limited", words)

@@ -82,6 +82,17 @@ def test_the_settings_in_the_image_keep_the_cli_quiet_and_bounded() -> None:
     }
 
 
+@pytest.mark.parametrize("prompt", ["--help is not shown", "-x", "/login page returns 404"])
+def test_a_prompt_is_no_option_and_no_command(prompt: str) -> None:
+    found = GeminiOneshotAdapter().build_argv(prompt=prompt, session_id=None, cwd=Path("/workspace"))
+    assert found == ["gemini", "--prompt", f"\n{prompt}"]
+
+
+def test_a_prompt_on_stdin_is_no_command() -> None:
+    assert GeminiAdapter().stdin_of("/login page returns 404") == "\n/login page returns 404"
+    assert GeminiAdapter().stdin_of("--help") == "--help"
+
+
 def test_c9_the_documented_mode_has_the_prompt_as_its_argument_and_no_session() -> None:
     adapter = GeminiOneshotAdapter()
     for session_id in (None, SESSION):

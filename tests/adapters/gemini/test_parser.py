@@ -76,21 +76,34 @@ def test_an_error_in_the_stream_is_an_error_though_the_exit_code_is_0() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "stop"),
+    ("message", "what"),
     [
-        ("Loop detected, stopping execution", "loop_detected"),
-        ("Maximum session turns exceeded", "max_turns"),
-        ("Agent execution blocked: a hook said so", "stopped"),
-        ("Something else", None),
+        ("Loop detected, stopping execution", "repeated itself"),
+        ("Maximum session turns exceeded", "limit of turns"),
+        ("Agent execution blocked: a hook said so", "stopped the agent"),
     ],
 )
-def test_a_warning_before_a_success_is_shown_and_is_the_reason_of_the_end(message: str, stop: str | None) -> None:
+@pytest.mark.parametrize("text", [[], [said("So far.")]])
+def test_an_agent_that_the_cli_stops_has_not_completed(message: str, what: str, text: list[dict[str, Any]]) -> None:
     line = {"type": "error", "severity": "warning", "message": message}
-    events = run(init(), said("So far."), line, end())
+    events = run(init(), *text, line, end())
     assert Status(phase="diagnostic", info={"stderr": message}) in events
+    error = events[-1]
+    assert isinstance(error, Error)
+    assert error.reason == "cli_failed"
+    assert what in error.message
+    assert message in error.message
+    assert error.details["text"] == ("So far." if text else "")
+    assert error.details["tokens"]["input"] == 900
+
+
+def test_any_other_warning_before_a_success_is_shown_and_changes_nothing() -> None:
+    line = {"type": "error", "severity": "warning", "message": "Something else"}
+    events = run(init(), said("So far."), line, end())
+    assert Status(phase="diagnostic", info={"stderr": "Something else"}) in events
     completed = events[-1]
     assert isinstance(completed, Completed)
-    assert completed.stop_reason == stop
+    assert completed.stop_reason is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ def promised(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
             for status, reply in operation["responses"].items():
                 for media_type, content in reply.get("content", {}).items():
                     if media_type != "application/problem+json":
-                        text = json.dumps(shape(content["schema"], components), sort_keys=True)
+                        text = json.dumps(
+                            shape(content.get("x-itemSchema", content["schema"]), components), sort_keys=True
+                        )
                         found.setdefault(text, []).append(f"{method.upper()} {path} {status} {media_type}")
     table = [{"answers": sorted(names), "shape": json.loads(text)} for text, names in found.items()]
     return sorted(table, key=lambda row: row["answers"])

@@ -124,6 +124,8 @@ def check_form(method: str, path: str, answer: Answer) -> None:
         return
     replies = operation["responses"]
     assert str(answer.status) in replies, f"{method} {path}: {answer.status} is not in the document"
+    sent = replies[str(answer.status)]["headers"].keys() - {"Retry-After"}  # it comes when the time is known
+    assert sent <= answer.headers.keys()
     content = replies[str(answer.status)].get("content")
     if content is None:
         assert answer.body == b""

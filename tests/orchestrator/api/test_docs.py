@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from orchestrator import errors
-from orchestrator.adapterkit.parsing import TEXT_IN_DETAILS
+from orchestrator.adapterkit.failures import TEXT_IN_DETAILS
 from orchestrator.api import app, requests
 from orchestrator.api.models import base, runs
 from orchestrator.api.models.runs import LimitsBody, RunBody, RunListQuery

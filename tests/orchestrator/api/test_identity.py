@@ -1,8 +1,10 @@
 """Who may do what, for whom."""
 
+from urllib.parse import quote
+
 import pytest
 
-from orchestrator.api.identity import Identity, acting_for, is_plain_name
+from orchestrator.api.identity import Identity, acting_for, is_plain_name, is_user_id
 from orchestrator.errors import ForbiddenError, InvalidRequestError
 from tests.fakes.run_service import done
 from tests.orchestrator.api.harness import SPEC, Api
@@ -14,6 +16,42 @@ HEADER = "X-Podmentor-User"
 def test_only_plain_names_are_names() -> None:
     assert all(map(is_plain_name, ["a", "Alice-1", "a.b_c", "9", "x" * 64]))
     assert not any(map(is_plain_name, ["", ".", "..", "-a", "a/b", "a\n", "a b", "ä", "x" * 65, "a\0"]))
+
+
+def test_users_may_also_have_the_names_of_their_mailboxes() -> None:
+    assert all(map(is_user_id, ["alice", "alice@example.org", "Alice.B+tag@sub.example.org", "9", "x" * 64]))
+    for bad in (
+        "",
+        ".",
+        "..",
+        "@",
+        "+a",
+        "-a",
+        "a/b@c",
+        "../a@b",
+        "a@b\n",
+        "a b@c",
+        "\u00e4@b",
+        "x" * 65,
+        "a\0@b",
+        "a:b",
+    ):
+        assert not is_user_id(bad), bad
+
+
+async def test_a_service_acts_for_an_email_address(api: Api) -> None:
+    user = "alice.b+tag@example.org"
+    headers = {HEADER: user}
+    run = (await api.post("/v1/runs", RUN, who="svc", headers=headers)).json
+    assert run["user_id"] == user
+    stored = await api.call("PUT", "/v1/keys/codex", who="svc", body={"api_key": "sk-of-alice-12345"}, headers=headers)
+    assert (stored.status, stored.json["user_id"]) == (200, user)
+    listed = await api.get(f"/v1/keys?user={quote(user)}", who="root")
+    assert [key["user_id"] for key in listed.json["keys"]] == [user]
+    assert (await api.get(f"/v1/accounts?user={quote(user)}", who="root")).status == 200
+    refused = await api.get("/v1/keys?user=a%2Fb", who="root")
+    assert (refused.status, refused.json["errors"][0]["field"]) == (400, "user")
+    assert "e-mail" in refused.json["detail"]
 
 
 def test_a_service_acts_for_the_user_it_names() -> None:

@@ -1,21 +1,25 @@
 """The document, the router, the models and the records say the same."""
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.api.models.events import EVENT_MODELS, EventEnvelope
 from orchestrator.api.models.runs import LimitsBody, RunBody, RunListQuery
 from orchestrator.api.routes import ROUTES
+from orchestrator.config.models import PLAIN_NAME
 from orchestrator.contract.adapter import BackendInfo, Capabilities
 from orchestrator.contract.changes import FileChange
 from orchestrator.contract.runs import LimitsRequest, RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.types import ResourceLimits
+from orchestrator.credentials.byo_key import check_key
+from orchestrator.errors import InvalidRequestError
 from orchestrator.events import KINDS, AgentEvent, EventRecord
 from tests.orchestrator.api.answers import promised
 from tests.orchestrator.api.harness import SPEC, Api
@@ -103,6 +107,95 @@ def test_the_shape_of_every_answer_is_the_recorded_one() -> None:
 def test_models_and_records_have_the_same_members(model: type[Any], record: type[Any], more: set[str]) -> None:
     """``more``: what the model leaves out of the record (``-``)."""
     assert names(model) == names(record) - {name[1:] for name in more}
+
+
+def operations() -> list[tuple[str, dict[str, Any]]]:
+    """All of them, with their names in the document."""
+    return [
+        (f"{method.upper()} {path}", operation)
+        for path, found in SPEC["paths"].items()
+        for method, operation in found.items()
+    ]
+
+
+def parameters(place: str) -> list[tuple[str, dict[str, Any]]]:
+    """Those in ``place`` (path, query, header) of all operations."""
+    return [(name, one) for name, found in operations() for one in found["parameters"] if one["in"] == place]
+
+
+def test_parameters_in_a_url_have_the_form_that_the_service_reads() -> None:
+    for name, parameter in parameters("query"):
+        if parameter["name"] == "paths":
+            [(media_type, content)] = parameter["content"].items()
+            assert (media_type, content["schema"]["type"]) == ("application/json", "array")
+        else:
+            assert parameter["schema"]["type"] in {"string", "integer", "number", "boolean"}, name
+            assert parameter["schema"].get("default", "") is not None
+    assert {parameter["schema"]["pattern"] for _, parameter in parameters("path")} == {PLAIN_NAME}
+
+
+def test_the_forms_of_headers_are_declared() -> None:
+    forms = {parameter["name"]: parameter["schema"].get("pattern", "") for _, parameter in parameters("header")}
+    for name, good, bad in (
+        ("Idempotency-Key", ("k", "a b", "k" * 200), ("", " a", "k" * 201, "ä")),
+        ("Last-Event-ID", ("0", "41"), ("x", "-1", "1 2", "9" * 16)),
+        ("X-Podmentor-User", ("alice",), ("", "a/b", ".a")),
+        ("X-Podmentor-Repo", ("website",), ("", "/etc", "a b")),
+    ):
+        assert all(re.search(forms[name], text) for text in good), name
+        assert not any(re.search(forms[name], text) for text in bad), name
+
+
+def test_the_form_of_a_key_is_declared() -> None:
+    form = SPEC["components"]["schemas"]["KeyBody"]["properties"]["api_key"]["pattern"]
+    for text in ("k" * 8, "k" * 4096, "  sk-test-12345\n", "", "k" * 7, "k" * 4097, "sk test 12345", "sk-tést-12345"):
+        try:
+            check_key(text)
+        except InvalidRequestError:
+            assert not re.search(form, text), text
+        else:
+            assert re.search(form, text), text
+
+
+def test_prompts_that_are_refused_do_not_match_the_schema() -> None:
+    schema = SPEC["components"]["schemas"]["RunBody"]["properties"]["query"]
+    for text in ("x", " a\nb ", "", " \n", "a\0b", "\0"):
+        try:
+            RunBody(backend="codex", query=text)
+        except ValidationError:
+            assert not re.search(schema["pattern"], text)
+        else:
+            assert re.search(schema["pattern"], text)
+
+
+def test_streams_are_declared_as_text_and_say_of_what() -> None:
+    for name in ("GET /v1/runs/{run_id}/events", "GET /ui/plugins/external_agent/runs/{run_id}/events"):
+        [content] = [operation["responses"]["200"]["content"] for found, operation in operations() if found == name]
+        assert set(content) == {"text/event-stream", "application/x-ndjson"}
+        for declared in content.values():
+            assert declared["schema"] == {"type": "string"}
+            assert declared["x-itemSchema"] == {"$ref": "#/components/schemas/Event"}
+
+
+def test_every_answer_declares_its_headers_and_every_large_body_its_refusal() -> None:
+    for name, operation in operations():
+        for status, reply in operation["responses"].items():
+            assert "X-Request-Id" in reply["headers"]
+            assert ("WWW-Authenticate" in reply["headers"]) is (status == "401")
+            assert ("Retry-After" in reply["headers"]) is (status == "429")
+        assert ("413" in operation["responses"]) is ("requestBody" in operation), name
+    created = SPEC["paths"]["/v1/runs"]["post"]["responses"]
+    assert all("Location" in created[status]["headers"] for status in ("200", "202"))
+    assert SPEC["servers"][0]["url"] == "/"
+
+
+def test_examples_are_good() -> None:
+    shown = 0
+    for model in {route.body for route in ROUTES if route.body is not None}:
+        for example in SPEC["components"]["schemas"][model.__name__].get("examples", []):
+            model.model_validate(example)
+            shown += 1
+    assert shown >= 5
 
 
 def test_there_is_one_model_per_kind_of_event() -> None:

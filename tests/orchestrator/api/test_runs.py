@@ -377,12 +377,41 @@ async def test_runs_are_filtered(api: Api) -> None:
     api.runs.add_run(backend="codex")
     api.runs.add_run(state="running")
     api.runs.add_run(subagent_id="chat")
-    for query, found in (("backend=codex", "run-1"), ("state=running", "run-2"), ("subagent_id=chat", "run-3")):
+    api.runs.add_run(created_at="2026-03-04T05:06:07.000008Z")
+    api.runs.emit(api.runs.add_run().run_id, done())
+    for query, found in (
+        ("backend=codex", "run-1"),
+        ("state=running", "run-2"),
+        ("subagent_id=chat", "run-3"),
+        ("since=2026-03-04T05:06:07Z", "run-4"),
+        ("since=2026-03-04T05:06:07.000008Z", "run-4"),
+        ("since=2026-03-04T07:00:00%2B02:00&until=2026-03-04T05:06:07.000009Z", "run-4"),
+        ("outcome=completed", "run-5"),
+    ):
         listed = (await api.get(f"/v1/runs?{query}")).json["runs"]
         assert [run["run_id"] for run in listed] == [found]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=x", "state=done", "backend=a/b", "stat=running"])
+async def test_a_time_that_ends_the_list_is_not_in_it(api: Api) -> None:
+    api.runs.add_run(created_at="2026-03-04T05:06:07.000008Z")
+    assert (await api.get("/v1/runs?until=2026-03-04T05:06:07.000008Z")).json["runs"] == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=201",
+        "limit=x",
+        "state=done",
+        "backend=a/b",
+        "stat=running",
+        "outcome=queued",
+        "since=yesterday",
+        "since=2026-03-04T05:06:07",
+        "until=0001-01-01T00:00:00%2B14:00",
+    ],
+)
 async def test_a_wrong_filter_is_refused(api: Api, query: str) -> None:
     assert (await api.get(f"/v1/runs?{query}")).status == 400
 

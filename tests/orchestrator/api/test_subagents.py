@@ -146,5 +146,8 @@ async def test_nobody_continues_the_conversation_of_another(api: Api) -> None:
     api.runs.add_run(user_id="bob")
     body = {"backend": "claude-code", "query": "x", "subagent_id": "sub-1"}
     assert (await api.post("/v1/runs", body)).status == 404
-    assert (await api.post("/v1/tools/claude_code", {"query": "x", "subagent_id": "sub-1"})).status == 404
+    told = await api.post("/v1/tools/claude_code", {"query": "x", "subagent_id": "sub-1"})
+    unknown = await api.post("/v1/tools/claude_code", {"query": "x", "subagent_id": "sub-9"})
+    assert told.json["is_error"] is True
+    assert told.json == unknown.json
     assert api.runs.requests == []

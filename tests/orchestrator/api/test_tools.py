@@ -10,6 +10,7 @@ from openapi_schema_validator import OAS31Validator
 from orchestrator.api.models.tools import ToolArgs
 from orchestrator.api.routes.tools import INPUT_SCHEMA
 from orchestrator.contract.runs import RunRecord
+from orchestrator.errors import NotFoundError
 from orchestrator.events import Error
 from tests.fakes.run_service import done
 from tests.orchestrator.api.harness import Api
@@ -93,6 +94,58 @@ async def test_a_run_that_fails_is_an_answer_for_the_model(api: Api) -> None:
     assert (answer.status, answer.json["is_error"]) == (200, True)
     assert answer.json["content"].endswith("] Error (auth_required): no key: add one")
     assert answer.json["metadata"]["error"]["reason"] == "auth_required"
+
+
+@pytest.mark.parametrize("subagent_id", ["", "none", "sub-3", "a b", "../x", "a" * 500, "\x00", "\u00e4"])
+async def test_a_conversation_that_does_not_exist_is_told_to_the_model(api: Api, subagent_id: str) -> None:
+    api.runs.add_run(backend="codex")
+    api.runs.add_run()
+    api.runs.add_run(user_id="bob")  # sub-3
+    answer = await api.post(TOOL, {"query": "x", "subagent_id": subagent_id})
+    assert (answer.status, answer.json["is_error"], answer.json["metadata"]) == (200, True, None)
+    assert answer.json["content"].startswith("Error (invalid_arguments): subagent_id: there is no")
+    assert api.runs.requests == []
+
+
+async def test_a_conversation_of_another_backend_is_told_to_the_model(api: Api) -> None:
+    api.runs.add_run(backend="codex")
+    answer = await api.post(TOOL, {"query": "x", "subagent_id": "sub-1"})
+    assert (answer.status, answer.json["is_error"]) == (200, True)
+    assert "codex" in answer.json["content"]
+    assert api.runs.requests == []
+
+
+async def test_a_repo_that_does_not_exist_is_the_programs_mistake(api: Api) -> None:
+    api.runs.failure = NotFoundError("there is no repo 'x'")
+    api.runs.add_run()
+    headers = {"X-Podmentor-Repo": "a b"}
+    assert (await api.post(TOOL, {"query": "x", "subagent_id": None}, headers=headers)).status == 404
+    assert (await api.post(TOOL, {"query": "x", "subagent_id": "sub-1"}, headers=headers)).status == 400
+
+
+@pytest.mark.parametrize("form", ["function", "strict"])
+async def test_tools_for_function_calling_have_nothing_beside_their_parameters(api: Api, form: str) -> None:
+    tools = (await api.get(f"/v1/tools?form={form}")).json["tools"]
+    assert [tool["name"] for tool in tools] == ["claude_code", "codex"]
+    for tool in tools:
+        assert set(tool) == {"name", "description", "parameters"}
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool["name"])
+        schema = tool["parameters"]
+        OAS31Validator.check_schema(schema)
+        assert set(schema) == {"type", "properties", "required", "additionalProperties"}
+        for member in schema["properties"].values():
+            assert set(member) == {"type", "description"}
+
+
+async def test_the_strict_form_requires_every_member_and_null_begins_a_conversation(api: Api) -> None:
+    api.runs.on_submit = lambda record: api.runs.emit(record.run_id, done())
+    schema = (await api.get("/v1/tools?form=strict")).json["tools"][0]["parameters"]
+    assert schema["additionalProperties"] is False
+    assert set(schema["required"]) == set(schema["properties"]) == set(ToolArgs.model_fields)
+    args = {"query": "x", "subagent_id": None}
+    assert OAS31Validator(schema).is_valid(args)
+    answer = await api.post(TOOL, args)
+    assert (answer.status, answer.json["metadata"]["subagent_id"]) == (200, "sub-1")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.bench.fixture import Stage
-from orchestrator.bench.scenes import MARKED
+from orchestrator.bench.results import Usage
+from orchestrator.bench.scenes import COUNTED, MARKED
 from orchestrator.config.models import Paths
 from orchestrator.contract.adapter import Capabilities
 from orchestrator.contract.changes import FileChange
@@ -30,6 +31,7 @@ from orchestrator.events import (
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.run_service import FakeRunService
 
+OUTPUT = f"{MARKED}\n{COUNTED}\n"
 KEY = "sk-secret-of-the-test"
 TEXTS = {
     "text": "Hello there.",
@@ -49,9 +51,9 @@ class BenchAdapter(EchoAdapter):
 def end(text: str = "ok", **over: Any) -> Completed:
     values: dict[str, Any] = {
         "final_text": text,
-        "tokens": Tokens(input=3, output=2),
+        "tokens": Tokens(input=900, output=6, cache_read=300),
         "duration_ms": 1,
-        "cost_usd": 0.1,
+        "cost_usd": 0.0048,
     }
     return Completed(**{**values, **over})
 
@@ -81,10 +83,18 @@ def script() -> dict[str, list[AgentEvent]]:
     return {
         **{name: [started, *say(text), end(text)] for name, text in TEXTS.items() if name != "gate"},
         "thinking": [started, Thinking(text="hm"), end()],
-        "shell": [started, *tool("Bash", MARKED), end(f"it printed {MARKED}")],
+        "shell": [started, *tool("Bash", OUTPUT), end(f"it printed {OUTPUT}")],
         "secrets": [started, *tool("Bash", "PATH=/bin"), end("PATH=/bin")],
         "edit": [started, *tool("Write", "ok"), end()],
         "fail": [started, *tool("Bash", "no", is_error=True), end()],
+        "delegate": [
+            started,
+            ToolUse(tool_call_id="call", name="Task", input={}),
+            ToolUse(tool_call_id="inner", name="Bash", input={}, parent_tool_call_id="call"),
+            ToolResult(tool_call_id="inner", content="from the helper", is_error=False, parent_tool_call_id="call"),
+            ToolResult(tool_call_id="call", content="The helper says hello.", is_error=False),
+            end(),
+        ],
         "remember": [started, end("hello")],
         "follow": [started, end("The first was: My name is Ada.")],
         "lost": fails("resume_failed"),
@@ -113,6 +123,12 @@ class Actors(FakeRunService):
         self.paths = paths
         self.survivors = 0
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.read_as: Callable[[str], str] = lambda prompt: prompt
+        """What the CLI makes of a prompt."""
+        self.bug: Callable[[list[AgentEvent]], list[AgentEvent]] = lambda events: events
+        """What the adapter gets wrong in every run."""
+        self.asked: Callable[[], None] = lambda: None
+        """The provider is asked."""
         self.on_submit = self._play
 
     def _play(self, record: RunRecord) -> None:
@@ -123,13 +139,19 @@ class Actors(FakeRunService):
         ]
         self.patch_of[record.subagent_id] = b"+alpha\n+gamma\n"
         name = self.scene_of(self.requests[-1])
+        self.asked()
         if name == "cancel":
             number = re.findall(r"sleep (\d+)", record.query)[0]
             self.processes += [subprocess.Popen(["sleep", number]) for _ in range(2)]
+        elif name == "prompts":
+            asked = self.read_as(record.query.split("\n")[0])
+            self.emit(record.run_id, SessionStarted(session_id="s"), end(f"The first was: {asked}"))
         elif name == "gate":
             self.emit(record.run_id, SessionStarted(session_id="s"), MessageDelta(text="Before. ", message_id="m"))
         else:
-            self.emit(record.run_id, *self.script[name])
+            for event in self.bug(self.script[name]):
+                orchestrators = isinstance(event, Status) and event.phase.startswith("egress_")
+                self.emit(record.run_id, event, source="orchestrator" if orchestrators else "agent")
 
     @staticmethod
     def scene_of(request: RunRequest) -> str:
@@ -137,6 +159,8 @@ class Actors(FakeRunService):
         if request.subagent_id is not None:
             return "lost" if request.query == "Go on." else "follow"
         name = re.findall(r"scenario: ([\w-]+)", request.query)[0]
+        if name == "remember" and request.repo_path is not None:
+            return "prompts"
         if name != "dump":
             return str(name)
         return "cancel" if "sleep" in request.query else "shell" if "out.txt" in request.query else "secrets"
@@ -158,7 +182,11 @@ class Provider:
     """The scripted provider: one gate, and the keys that came."""
 
     actors: Actors
-    requests: list[Key] = field(default_factory=lambda: [Key(KEY)])
+    requests: list[Key] = field(default_factory=list)
+
+    def ask(self) -> None:
+        """A request comes in."""
+        self.requests.append(Key(KEY))
 
     async def reached(self, gate: str, *, timeout: float = 30.0) -> None:
         assert gate == "gate"
@@ -176,6 +204,8 @@ def stage(tmp_path: Path, leftovers: Callable[[], list[str]] = list) -> Stage:
         directory.mkdir()
     (tmp_path / "repo" / "a.txt").write_text("a")
     actors = Actors(paths)
+    provider = Provider(actors)
+    actors.asked = provider.ask
 
     async def left() -> list[str]:
         return leftovers()
@@ -184,8 +214,9 @@ def stage(tmp_path: Path, leftovers: Callable[[], list[str]] = list) -> Stage:
         adapter=BenchAdapter(),
         runs=actors,
         changes=actors,
-        provider=Provider(actors),
+        provider=provider,
         spoken=lambda name: TEXTS.get(name, ""),
+        usage=Usage(prompt=1200, cached=300, output=6),
         key=KEY,
         paths=paths,
         repo=tmp_path / "repo",

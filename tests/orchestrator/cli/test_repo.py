@@ -35,6 +35,20 @@ def test_outside_a_repo_the_workspace_is_empty(tmp_path: Path) -> None:
     assert "empty workspace" in (found.remark or "")
 
 
+def test_a_repo_that_cannot_be_read_is_never_none(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidRequestError, match="/root/x cannot be read by the user"):
+        pick(None, tmp_path, closed=Path("/root/x"))
+    assert pick(None, tmp_path, closed=Path("/root/x"), none=True) == Choice(None)
+    assert pick(str(repo), tmp_path, closed=Path("/root/x")).value == str(repo)
+
+    def denied(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "exists", denied)
+    with pytest.raises(InvalidRequestError, match="cannot be read by the user"):
+        pick(None, repo)
+
+
 def test_when_nothing_is_to_be_sent(repo: Path) -> None:
     assert pick(None, repo, none=True) == Choice(None)
     assert pick(None, repo, continued=True) == Choice(None)

@@ -86,6 +86,14 @@ def test_c20_a_home_is_made_when_it_is_asked_for_and_is_for_nobody_else(storage:
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
+def test_a_user_may_have_the_name_of_a_mailbox(storage: Path) -> None:
+    home = get_home(plugin_storage=storage, user_id="alice.b+tag@example.org", backend="echo")
+    assert home.is_dir()
+    assert home.parent.name == "alice.b+tag@example.org"
+    with pytest.raises(InvalidRequestError):
+        get_home(plugin_storage=storage, user_id="alice", backend="echo@example.org")
+
+
 @pytest.mark.parametrize("user_id", ["", ".", "..", "../bob", "a/b", "a\0b", "-a", "a" * 65, "böb", "alice\n", ".ssh"])
 def test_a_user_id_that_is_no_plain_name_is_refused(storage: Path, user_id: str) -> None:
     for function in (get_home, disconnect):

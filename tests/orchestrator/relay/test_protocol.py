@@ -24,7 +24,9 @@ from orchestrator.relay.protocol import (
     socket_name,
 )
 
-ROUTE = GatewayRoute(upstream="https://api.example.test", key_headers=("x-api-key",), path_prefixes=("/v1/messages",))
+ROUTE = GatewayRoute(
+    upstream="https://api.example.test", key_headers=("x-api-key",), path_prefixes=("/v1/messages",), longest_wait=60.0
+)
 GRANT = GatewayGrant(
     run_id="run-1",
     socket_path=Path("/run/pm/run-1/gateway.sock"),

@@ -93,6 +93,23 @@ async def test_runs_and_subagents_are_found_by_the_beginning_of_their_id(world: 
             await service.runs.cancel(run.run_id, user_id=USER)
 
 
+async def test_runs_are_listed_by_outcome_and_time(world: World) -> None:
+    async with world.service() as service:
+        first, second = await service.submit(), await service.submit()
+        await service.runs.cancel(first.run_id, user_id=USER)
+        await service.finished(first.run_id)
+
+        async def found(**wanted: Any) -> list[str]:
+            return [run.run_id for run in await service.runs.list_runs(RunFilter(user_id=USER, **wanted))]
+
+        assert await found(outcome="cancelled") == [first.run_id]
+        assert await found(outcome="completed") == []
+        assert await found(since=second.created_at) == [second.run_id]
+        assert await found(until=second.created_at) == [first.run_id]
+        assert await found(since=first.created_at, until="9999") == [second.run_id, first.run_id]
+        await service.runs.cancel(second.run_id, user_id=USER)
+
+
 async def test_a_parser_is_told_which_conversation_goes_on_and_what_it_has_used(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from orchestrator.testing.recordings import Recording, load, load_all, write_golden
+from orchestrator.events import Completed, Error, SessionStarted, Status, Thinking, Tokens, ToolResult
+from orchestrator.testing.recordings import Recording, from_dict, load, load_all, to_dict, write_golden
 from tests.orchestrator.testing.broken import Good
 
 META = '{"argv": ["x"], "exit_code": 0, "stderr_tail": "w"}'
@@ -37,3 +38,15 @@ def test_lines_are_cut_at_newlines_only() -> None:
     recording = Recording(name="x", stdout=b"a\rb\n\x0bc\n\nd")
     assert recording.lines == [b"a\rb\n", b"\x0bc\n", b"\n", b"d"]
     assert Recording(name="x", stdout=b"").lines == []
+
+
+def test_a_line_is_the_event_that_it_was_written_from() -> None:
+    for event in (
+        SessionStarted(session_id="s", tools=["Bash"]),
+        Thinking(text="hm", parent_tool_call_id="t"),
+        ToolResult(tool_call_id="t", content="x", is_error=False),
+        Completed(final_text="x", tokens=Tokens(input=1, output=2, cache_read=3), duration_ms=4, cost_usd=0.5),
+        Error(reason="cli_failed", message="m", details={"a": 1}),
+        Status(phase="unparsed", info={"line": 1, "raw": "x"}),
+    ):
+        assert from_dict(to_dict(event)) == event

@@ -59,7 +59,7 @@ def test_a_green_backend(invoke: Invoke, house: House, place: Path) -> None:
     assert found.exit_code == 0, found.output
     assert "claude-code  2.1.197  (podmentor/claude-code:1)" in found.stdout
     assert "B01  ✓ pass  a plain answer arrives whole" in found.stdout
-    assert "green: 26 pass" in found.stdout
+    assert "green: 30 pass" in found.stdout
     assert house.calls == [
         {"backend": "claude-code", "place": place / "s/podmentor/bench/claude-code", "image": None, "jobs": 6}
     ]
@@ -76,7 +76,7 @@ def test_a_failed_check_is_exit_code_1_and_shows_why(invoke: Invoke, house: Hous
     assert found.exit_code == 1
     assert "B10  ✗ FAIL" in found.stdout
     assert "auth_rejected was expected, not cli_failed: it is cli_failed" in found.stdout
-    assert "NOT green: 25 pass, 1 fail" in found.stdout
+    assert "NOT green: 29 pass, 1 fail" in found.stdout
 
 
 def test_json(invoke: Invoke, house: House) -> None:

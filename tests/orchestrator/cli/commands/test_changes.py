@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.commands.changes import print_diff, shortened
 from orchestrator.cli.ui.console import out
+from orchestrator.cli.ui.diff import print_diff, shortened
 from orchestrator.cli.ui.summary import print_changes
 from tests.fakes.api_server import CHANGES, COMMITS, IGNORED, PATCH, FakeApi, ThreadedApi
 from tests.orchestrator.cli.commands.test_subagents import subagent

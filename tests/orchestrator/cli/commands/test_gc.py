@@ -1,6 +1,5 @@
 import json
 
-from orchestrator.cli.commands.gc import size
 from tests.fakes.api_server import FakeApi, ThreadedApi
 from tests.orchestrator.cli.conftest import Invoke
 
@@ -16,13 +15,3 @@ def test_it_says_what_goes_and_what_stays(invoke: Invoke, served: ThreadedApi, a
         {"unapplied": True, "dry_run": True, "older_than_days": 7.0},
     ]
     assert invoke("gc", "--older-than", "-1").exit_code == 2
-
-
-def test_sizes_have_units() -> None:
-    assert [size(n) for n in (0, 1023, 1024, 5 * 1024**2, 3 * 1024**3)] == [
-        "0 B",
-        "1023 B",
-        "1.0 KiB",
-        "5.0 MiB",
-        "3.0 GiB",
-    ]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
 import sys
+import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import ModuleType
@@ -17,6 +21,7 @@ from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import CliError
 from tests.fakes.api_server import FakeApi, ThreadedApi
 from tests.orchestrator.cli.conftest import Invoke
+from tests.orchestrator.cli.process import ROOT
 
 ONE = "/ui/plugins/external_agent/subscription/claude-code"
 
@@ -91,7 +96,7 @@ def test_a_login_that_did_not_come_about(
     assert sandbox.removed == 1
 
 
-@pytest.mark.parametrize("number", ["SIGHUP", "SIGTERM"])
+@pytest.mark.parametrize("number", ["SIGHUP", "SIGTERM", "SIGINT", "SIGQUIT"])
 def test_a_terminal_that_is_closed_ends_the_login_and_leaves_nothing(
     served: ThreadedApi, api: FakeApi, terminal: None, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
@@ -103,6 +108,44 @@ def test_a_terminal_that_is_closed_ends_the_login_and_leaves_nothing(
     assert caught.value.exit_code == 130
     assert sandbox.removed == 1
     assert api.asked == [("POST", ONE + "/connect")]
+
+
+@pytest.mark.parametrize("keys", [b"\x03", b"\x1c"])
+def test_a_login_is_left_by_a_key_and_the_terminal_is_as_before(served: ThreadedApi, keys: bytes) -> None:
+    """The login has the terminal in a mode of its own and pays no heed to signals; it is killed."""
+    program = (
+        "import signal, sys, termios, tty; [signal.signal(n, signal.SIG_IGN) for n in (2, 3)]; tty.setcbreak(0);"
+        " print('at work', flush=True); signal.pause()"
+    )
+    code = (
+        "import sys, types; from contextlib import asynccontextmanager\n"
+        "@asynccontextmanager\n"
+        "async def opened(*_, **__):\n"
+        f"    yield [sys.executable, '-c', {program!r}], {{}}\n"
+        "    print('removed')\n"
+        "module = types.ModuleType('orchestrator.bootstrap.login'); module.login_sandbox = opened\n"
+        "sys.modules['orchestrator.bootstrap.login'] = module\n"
+        "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # keys become signals for who has the terminal\n"
+        "from orchestrator.cli.main import main; main()\n"
+    )
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "login", "claude-code"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    ) as process:
+        shown = b""
+        while b"at work" not in shown:
+            shown += os.read(master, 4096)
+        os.write(master, keys)
+        assert process.wait(timeout=30) == 130
+        assert termios.tcgetattr(slave) == before
+    os.close(slave)
+    os.close(master)
 
 
 def test_no_login_while_a_run_uses_the_account(served: ThreadedApi, api: FakeApi, terminal: None) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import click
 import pytest
 
-from orchestrator.cli.commands.run import envelope, size
+from orchestrator.cli.commands.run import latest_subagent, size
+from orchestrator.cli.ui.output import envelope
 from orchestrator.config.models import Paths
 from tests.fakes.api_server import CANCELLED, CHANGES, HELLO, FakeApi, Step, ThreadedApi, make_events, make_run
 from tests.orchestrator.cli.conftest import Invoke
@@ -54,6 +55,10 @@ def test_every_option_reaches_the_service(invoke: Invoke, api: FakeApi, served: 
         "1",
         "--timeout",
         "1.5",
+        "--idle",
+        "30",
+        "--cpus",
+        "0.5",
         "--memory",
         "512m",
         "--disk",
@@ -69,7 +74,13 @@ def test_every_option_reaches_the_service(invoke: Invoke, api: FakeApi, served: 
             "repo": str(place / "cwd"),
             "tier": 1,
             "workspace": "direct",
-            "limits": {"wall_clock_seconds": 1.5, "memory_max_bytes": 512 * 1024**2, "disk_max_bytes": 3 * 1024**3},
+            "limits": {
+                "wall_clock_seconds": 1.5,
+                "idle_seconds": 30.0,
+                "cpus": 0.5,
+                "memory_max_bytes": 512 * 1024**2,
+                "disk_max_bytes": 3 * 1024**3,
+            },
         }
     ]
 
@@ -85,8 +96,97 @@ def test_what_the_run_may_reach_is_narrowed(
     assert api.bodies[0]["egress"] == sent
 
 
+def test_a_subagent_is_gone_on_with_by_the_beginning_of_its_id(
+    invoke: Invoke, api: FakeApi, served: ThreadedApi
+) -> None:
+    api.subagents = [{"subagent_id": "abc1"}, {"subagent_id": "abd2"}]
+    assert invoke("run", "claude-code", "x", "--subagent", "abc").exit_code == 0
+    assert api.bodies[0]["subagent_id"] == "abc1"
+    assert invoke("run", "claude-code", "x", "--subagent", "ab").exit_code == 2
+    assert invoke("run", "claude-code", "x", "--subagent", "zz").exit_code == 5
+    assert len(api.bodies) == 1
+
+
+def test_a_detached_run_is_left_to_the_service(invoke: Invoke, api: FakeApi, served: ThreadedApi) -> None:
+    api.stop_short = 2
+    found = invoke("run", "claude-code", "x", "--detach")
+    assert (found.exit_code, found.stdout, found.stderr) == (
+        0,
+        "run_1\n",
+        "· not in a git repo: the agent begins with an empty workspace (--repo names one)\n",
+    )
+    found = invoke("run", "claude-code", "x", "-d", "--json")
+    assert json.loads(found.stdout) == {"run_id": "run_1", "subagent_id": "sub_1"}
+    assert api.cancelled == 0
+
+
+def test_there_is_nobody_to_leave_a_run_to_without_a_service(invoke: Invoke, embedded: None) -> None:
+    found = invoke("run", "claude-code", "x", "--detach")
+    assert found.exit_code == 3
+    assert "podmentor serve" in found.stderr
+
+
+def test_continue_takes_the_latest_of_this_repo_and_backend(
+    invoke: Invoke, api: FakeApi, served: ThreadedApi, place: Path
+) -> None:
+    (place / "cwd/.git").mkdir()
+    here = {"backend": "claude-code", "repo": str(place / "cwd")}
+    api.subagents = [
+        {**here, "subagent_id": "old", "last_used_at": "2026-05-01T10:00:00Z"},
+        {**here, "subagent_id": "new", "last_used_at": "2026-05-02T10:00:00Z"},
+        {**here, "subagent_id": "other", "last_used_at": "2026-05-03T10:00:00Z", "backend": "codex"},
+        {**here, "subagent_id": "elsewhere", "last_used_at": "2026-05-03T10:00:00Z", "repo": "/srv/x"},
+    ]
+    found = invoke("run", "claude-code", "x", "--continue")
+    assert found.exit_code == 0, found.output
+    assert "going on with subagent new" in found.stderr
+    assert api.bodies == [{"backend": "claude-code", "query": "x", "subagent_id": "new"}]
+    none = invoke("run", "claude-code", "x", "--continue", "--no-repo")
+    assert none.exit_code == 5
+    assert "no subagent of claude-code on an empty workspace" in none.stderr
+
+
+def test_a_named_repo_is_the_one_at_its_path() -> None:
+    one = {"subagent_id": "a", "backend": "b", "last_used_at": "2026", "repo": "web"}
+    names = {"web": Path("/srv/web")}
+    assert latest_subagent([one], backend="b", repo="/srv/web", names=names) == "a"
+    assert latest_subagent([{**one, "repo": "/srv/web"}], backend="b", repo="web", names=names) == "a"
+
+
+def test_a_backend_that_only_lacks_its_key_says_which(invoke: Invoke, api: FakeApi, served: ThreadedApi) -> None:
+    refusal = (404, {"code": "unknown_backend", "detail": "there is no backend 'codex'", "status": 404})
+    api.refuse = [refusal, refusal]
+    found = invoke("run", "codex", "x")
+    assert found.exit_code == 5
+    assert "hint: set $OPENAI_API_KEY" in found.stderr
+    assert "podmentor backends lists" in invoke("run", "other", "x").stderr
+
+
+@pytest.mark.parametrize("prompt", ["- fix it", "--fix it", "-fix"])
+def test_a_prompt_that_looks_like_an_option_is_explained(
+    invoke: Invoke, api: FakeApi, served: ThreadedApi, prompt: str
+) -> None:
+    found = invoke("run", "claude-code", prompt)
+    assert found.exit_code == 2
+    assert "begins with - goes behind --" in found.stderr
+    assert invoke("run", "claude-code", "--", prompt).exit_code == 0
+    assert api.bodies[0]["query"] == prompt
+
+
+def test_a_repo_that_the_service_user_cannot_enter_is_an_error(
+    invoke: Invoke, api: FakeApi, served: ThreadedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODMENTOR_CLOSED_REPO", "/root/repo")
+    found = invoke("run", "claude-code", "x")
+    assert found.exit_code == 2
+    assert "/root/repo cannot be read by the user" in found.stderr
+    assert "not in a git repo" not in found.output
+    assert invoke("run", "claude-code", "x", "--no-repo").exit_code == 0
+
+
 def test_the_git_repo_around_is_the_default(invoke: Invoke, api: FakeApi, served: ThreadedApi, place: Path) -> None:
     (place / "cwd/.git").mkdir()
+    api.subagents = [{"subagent_id": "sub_1"}]
     invoke("run", "claude-code", "x")
     invoke("run", "claude-code", "x", "--no-repo")
     invoke("run", "claude-code", "x", "--subagent", "sub_1")
@@ -114,6 +214,8 @@ def test_the_prompt_from_standard_input(
         ["x", "--tier", "2"],
         ["x", "--repo", "nope"],
         ["x", "--egress", "a.example", "--no-egress"],
+        ["x", "--continue", "--subagent", "a"],
+        ["x", "--cpus", "0"],
     ],
 )
 def test_wrong_usage(invoke: Invoke, api: FakeApi, served: ThreadedApi, args: list[str]) -> None:

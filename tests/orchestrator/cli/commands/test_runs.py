@@ -29,6 +29,12 @@ def test_list(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
     assert json.loads(invoke("runs", "list", "--json").output)["runs"] == api.runs
 
 
+def test_list_of_a_subagent_by_the_beginning_of_its_id(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:
+    api.subagents = [{"subagent_id": "abc1"}, {"subagent_id": "abd2"}]
+    assert invoke("runs", "list", "--subagent", "abd").exit_code == 0
+    assert api.bodies == [{"subagent_id": "abd2", "limit": "20"}]
+
+
 def test_show_by_the_beginning_of_the_id(invoke: Invoke, served: ThreadedApi) -> None:
     found = invoke("runs", "show", "run_abc")
     assert found.exit_code == 0, found.output
@@ -49,7 +55,7 @@ def test_ids_that_fit_none_or_several(invoke: Invoke, served: ThreadedApi) -> No
     assert invoke("runs", "show", "zzz").exit_code == 5
     several = invoke("runs", "show", "run_ab")
     assert several.exit_code == 2
-    assert "fits 2 runs: run_abc1, run_abd2" in several.output
+    assert "is the beginning of several runs: run_abc1, run_abd2" in several.output
     assert invoke("runs", "show", "../x").exit_code == 2
 
 

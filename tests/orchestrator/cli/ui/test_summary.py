@@ -3,7 +3,8 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.cli.ui.summary import print_changes, print_summary, seconds, usage_words
+from orchestrator.cli.ui.quantities import seconds, usage_words
+from orchestrator.cli.ui.summary import print_changes, print_summary
 from tests.fakes.api_server import CHANGES, make_run
 
 

@@ -126,6 +126,27 @@ async def test_a_request_body_streams_chunk_by_chunk(provider: Provider, directo
     assert provider.requests[0][2]["transfer-encoding"] == "chunked"
 
 
+async def test_a_rate_limit_far_longer_than_the_route_waits_is_said_with_its_time(
+    provider: Provider, directory: Path
+) -> None:
+    async def limited(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=429, text="later", headers={"Retry-After": request.query["wait"]})
+
+    provider.handler = limited
+    for longest, wait, kept in ((60.0, 3600, False), (60.0, 2, True), (None, 3600, True)):
+        grant = grant_for(directory, provider.url)
+        grant = replace(grant, route=replace(grant.route, longest_wait=longest))
+        async with serving(grant), agent(grant.socket_path) as client:
+            answer = await client.post(f"{MESSAGES}?wait={wait}", data=b"{}", headers=AUTH)
+            assert answer.status == 429
+            if kept:
+                assert (await answer.text(), answer.headers["Retry-After"]) == ("later", str(wait))
+            else:
+                error = (await answer.json())["error"]
+                assert (error["type"], error["resets_in_seconds"]) == ("usage_limit_reached", wait)
+                assert "Retry-After" not in answer.headers
+
+
 async def test_lengths_encodings_status_and_redirects_are_kept(provider: Provider, directory: Path) -> None:
     packed = gzip.compress(b"hello " * 50)
     bodies: list[bytes] = []

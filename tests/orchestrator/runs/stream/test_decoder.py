@@ -6,6 +6,8 @@ import json
 import random
 from typing import Any
 
+import pytest
+
 from orchestrator.events import Completed, Error, Status
 from orchestrator.runs.stream.decoder import DIAGNOSTICS_MAX, GAPS_MAX, LogDecoder, Stamped, utc
 from tests.fakes.adapter import EchoParser
@@ -87,6 +89,12 @@ def test_the_parser_sees_the_end_of_stderr() -> None:
 
 def test_a_foreign_time_stamp_is_kept_as_it_is() -> None:
     assert utc("garbage") == "garbage"
+    assert utc("2026-07-01T12:00:61.000000001Z") == "2026-07-01T12:00:61.000000001Z"
+
+
+@pytest.mark.parametrize("ts", ["0001-01-01T00:00:00.000000001+02:00", "0001-01-01T00:00:00+02:00"])
+def test_a_time_before_the_first_year_is_kept_as_it_is(ts: str) -> None:
+    assert utc(ts) == ts
 
 
 def test_missing_output_is_told_where_it_is_missing() -> None:

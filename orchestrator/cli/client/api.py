@@ -1,12 +1,12 @@
 """A client of the HTTP API, over the service's Unix socket or a URL.
 
 Errors of the API come back as the classes that the service raised; a service that does not answer is
-ServiceGoneError.  Event streams survive disconnects: they go on after the last event that was seen.
+ServiceGoneError.  Event streams survive disconnects: they go on after the last event that was received.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -16,13 +16,15 @@ from urllib.parse import quote
 import aiohttp
 
 from orchestrator import errors
-from orchestrator.cli.client.changes_calls import ChangesCalls
-from orchestrator.cli.client.sse import SseParser
 from orchestrator.errors import PodmentorError
 
 TERMINAL_KINDS = frozenset({"completed", "error"})
 _DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 """Seconds between attempts to get a stream again; the last one repeats."""
+_LONG = 900.0
+"""Seconds that applying or removing many files may take."""
+MAX_LINE = 256 * 1024**2
+"""Bytes; far above any event that the journal makes (they are cut): a service beyond it is broken or hostile."""
 _SILENCE = 45.0
 """Seconds without a byte after which a stream counts as dead; heartbeats come every 10 s."""
 
@@ -63,7 +65,7 @@ def error_of(status: int, body: bytes) -> PodmentorError:
     return _BY_CODE.get(code, RemoteError)(message, **{k: v for k, v in details.items() if k not in core})
 
 
-class ApiClient(ChangesCalls):
+class ApiClient:
     """One connection to one service.  Use as an async context manager."""
 
     def __init__(
@@ -92,7 +94,7 @@ class ApiClient(ChangesCalls):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Let go of all connections.  Safe to call twice."""
+        """Close all connections.  Safe to call twice."""
         if self._http is not None:
             await self._http.close()
 
@@ -154,7 +156,7 @@ class ApiClient(ChangesCalls):
 
     async def run(self, run_id: str) -> dict[str, Any]:
         """One run."""
-        return await self.json("GET", f"/v1/runs/{quote(run_id, safe='')}")
+        return await self.json("GET", _run(run_id))
 
     async def runs(self, **wanted: Any) -> dict[str, Any]:
         """A page of runs: {runs, next_before}."""
@@ -162,17 +164,17 @@ class ApiClient(ChangesCalls):
 
     async def cancel(self, run_id: str) -> dict[str, Any]:
         """Ask for the end of a run."""
-        return await self.json("POST", f"/v1/runs/{quote(run_id, safe='')}/cancel")
+        return await self.json("POST", f"{_run(run_id)}/cancel")
 
     async def allow(self, run_id: str, host: str, port: int | None) -> dict[str, Any]:
         """Let a run reach one more host."""
         body: dict[str, Any] = {"host": host} if port is None else {"host": host, "port": port}
-        return await self.json("POST", f"/v1/runs/{quote(run_id, safe='')}/egress", body=body)
+        return await self.json("POST", f"{_run(run_id)}/egress", body=body)
 
     async def log(self, run_id: str) -> AsyncIterator[bytes]:
         """The raw log of a run, piece by piece: it may be a gigabyte."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENCE)
-        path = f"{self._base}/v1/runs/{quote(run_id, safe='')}/log"
+        path = f"{self._base}{_run(run_id)}/log"
         try:
             async with self._session.get(path, allow_redirects=False, timeout=timeout) as response:
                 if response.status != 200:
@@ -182,21 +184,62 @@ class ApiClient(ChangesCalls):
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ServiceGoneError(f"the log from {self._where} broke off: {_reason(error)}") from error
 
-    async def subagents(self) -> list[dict[str, Any]]:
-        """All conversations."""
-        return list((await self.json("GET", "/v1/subagents"))["subagents"])
+    async def subagents(self, **wanted: Any) -> list[dict[str, Any]]:
+        """All subagents; with ``prefix`` those whose id begins so."""
+        return list((await self.json("GET", "/v1/subagents", params=wanted))["subagents"])
 
     async def subagent(self, subagent_id: str) -> dict[str, Any]:
-        """One conversation."""
-        return await self.json("GET", f"/v1/subagents/{quote(subagent_id, safe='')}")
+        """One subagent."""
+        return await self.json("GET", _subagent(subagent_id))
 
     async def delete_subagent(self, subagent_id: str) -> None:
-        """Remove a conversation with all that belongs to it."""
-        await self.call("DELETE", f"/v1/subagents/{quote(subagent_id, safe='')}")
+        """Remove a subagent with all that belongs to it."""
+        await self.call("DELETE", _subagent(subagent_id))
 
     async def backends(self) -> list[dict[str, Any]]:
         """The enabled backends."""
         return list((await self.json("GET", "/v1/backends"))["backends"])
+
+    async def changes(self, subagent_id: str) -> list[dict[str, Any]]:
+        """What its workspace has changed, without the files that git ignores."""
+        return list((await self.change_list(subagent_id))["changes"])
+
+    async def change_list(self, subagent_id: str, paths: Sequence[str] = ()) -> dict[str, Any]:
+        """{changes, ignored}."""
+        return await self.json("GET", f"{_subagent(subagent_id)}/changes", params=_paths(paths))
+
+    async def patch(self, subagent_id: str, paths: Sequence[str] = (), *, ignored: bool = False) -> bytes:
+        """The same as a patch."""
+        params = _paths(paths) | ({"ignored": "true"} if ignored else {})
+        return await self.call("GET", f"{_subagent(subagent_id)}/changes.patch", params=params)
+
+    async def apply(self, subagent_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Bring changes into the repo: {applied, files, branch, commit}.  Raises ConflictError."""
+        return await self.json("POST", f"{_subagent(subagent_id)}/apply", body=body, timeout=_LONG)
+
+    async def discard(self, subagent_id: str, paths: Sequence[str]) -> dict[str, Any]:
+        """Drop changes: {discarded}."""
+        return await self.json("POST", f"{_subagent(subagent_id)}/discard", body={"paths": list(paths)}, timeout=_LONG)
+
+    async def run_changes(self, run_id: str) -> list[dict[str, Any]]:
+        """What one run changed in the workspace."""
+        return list((await self.json("GET", f"{_run(run_id)}/changes"))["changes"])
+
+    async def rollback(self, subagent_id: str, run_id: str) -> None:
+        """Take the workspace back to the end of a run."""
+        await self.call("POST", f"{_subagent(subagent_id)}/rollback", body={"run_id": run_id}, timeout=_LONG)
+
+    async def gc(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Remove what is old: {removed, kept, bytes, dry_run}."""
+        return await self.json("POST", "/v1/gc", body=body, timeout=_LONG)
+
+    async def commits(self, subagent_id: str) -> list[dict[str, Any]]:
+        """The commits that the agent made, newest first."""
+        return list((await self.json("GET", f"{_subagent(subagent_id)}/commits"))["commits"])
+
+    async def commits_file(self, subagent_id: str, form: str) -> bytes:
+        """The same as a file; ``form``: ``bundle`` or ``patch``."""
+        return await self.call("GET", f"{_subagent(subagent_id)}/commits.{form}")
 
     async def events(self, run_id: str, *, after: int = 0, follow: bool = True) -> AsyncIterator[dict[str, Any]]:
         """Events with a higher ``seq`` than ``after``, each once and in order, to the one that ends the run.
@@ -232,12 +275,12 @@ class ApiClient(ChangesCalls):
             await asyncio.sleep(delay)
 
     async def _stream(self, run_id: str, *, after: int, follow: bool) -> AsyncGenerator[dict[str, Any], None]:
-        headers = {"Accept": "text/event-stream"}
+        headers = {"Accept": "application/x-ndjson"}
         if after:
             headers["Last-Event-ID"] = str(after)
         params = {"after": str(after)} | ({} if follow else {"follow": "false"})
         async with self._session.get(
-            f"{self._base}/v1/runs/{quote(run_id, safe='')}/events",
+            f"{self._base}{_run(run_id)}/events",
             params=params,
             headers=headers,
             allow_redirects=False,
@@ -247,26 +290,38 @@ class ApiClient(ChangesCalls):
                 raise _TryAgainError(f"status {response.status}")
             if response.status != 200:
                 raise error_of(response.status, await response.read())
-            parser = SseParser()
-            async for chunk in response.content.iter_any():
-                try:
-                    messages = parser.feed(chunk)
-                except ValueError as error:
-                    raise _TryAgainError(str(error)) from None
-                for message in messages:
-                    if (event := _event(message.data)) is not None:
-                        yield event
+            async for line in lines_of(response.content.iter_any()):
+                if (event := _event(line)) is not None:
+                    yield event
 
 
 class _TryAgainError(Exception):
     """The service answers, but not with the stream."""
 
 
-def _event(data: str) -> dict[str, Any] | None:
+async def lines_of(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """The lines in ``chunks``, however they are cut; a last one without its end is dropped: it comes again.
+
+    Raises _TryAgainError for a line over MAX_LINE.
+    """
+    pending: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield b"".join([*pending, end])
+            pending, size = [], 0
+        pending.append(rest)
+        size += len(rest)
+        if size > MAX_LINE:
+            raise _TryAgainError("an event without an end")
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
     """A journalled event; None for what is not one (heartbeats have no number)."""
     try:
-        event = json.loads(data)
-    except ValueError:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
         raise _TryAgainError("an event that is not JSON") from None
     if not isinstance(event, dict) or not isinstance(event.get("seq"), int) or not isinstance(event.get("kind"), str):
         return None
@@ -281,3 +336,15 @@ def _reason(error: Exception | None) -> str:
     if isinstance(error, TimeoutError):
         return "it took too long"
     return str(error) or type(error).__name__
+
+
+def _run(run_id: str) -> str:
+    return f"/v1/runs/{quote(run_id, safe='')}"
+
+
+def _subagent(subagent_id: str) -> str:
+    return f"/v1/subagents/{quote(subagent_id, safe='')}"
+
+
+def _paths(paths: Sequence[str]) -> dict[str, str]:
+    return {"paths": json.dumps(list(paths))} if paths else {}

@@ -1,4 +1,4 @@
-"""What the agent has been told to have said, so that it is not told twice."""
+"""What the agent has said, so that what Codex prints again after a retry does not become events again."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ class _Said(NamedTuple):
     text: str
 
 
-class Told:
+class Texts:
     """Texts since the last act, per attempt: after a retry the provider's new answer begins as the old one did."""
 
     def __init__(self) -> None:
         self._said: list[_Said] = []
         self._repeats: list[_Said] = []
-        """What the attempt before said and this one has not said again."""
+        """What the previous attempt said and this one has not said again."""
 
-    def tell(self, kind: str, item_id: str, text: str) -> tuple[str, str]:
+    def add(self, kind: str, item_id: str, text: str) -> tuple[str, str]:
         """Under which id a text goes on, and what of it is new."""
-        before = self._before(kind, item_id, text)
-        message_id = before.message_id if before is not None else item_id
+        previous = self._previous(kind, item_id, text)
+        message_id = previous.message_id if previous is not None else item_id
         self._said.append(_Said(kind, item_id, message_id, text))
-        return message_id, text[len(before.text) :] if before is not None else text
+        return message_id, text[len(previous.text) :] if previous is not None else text
 
-    def _before(self, kind: str, item_id: str, text: str) -> _Said | None:
+    def _previous(self, kind: str, item_id: str, text: str) -> _Said | None:
+        """The text that this one continues or repeats."""
         if self._said and self._said[-1].item_id == item_id:  # the same item, longer
             return self._said.pop() if text.startswith(self._said[-1].text) else None
         first = self._repeats.pop(0) if self._repeats else None

@@ -1,19 +1,17 @@
-"""What has been told of a run: each part once, although the lines of it come twice."""
+"""The messages of a run and what they have used."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
+from orchestrator.adapterkit.members import is_number
 from orchestrator.events import Tokens
-
-TEXT_KEEP = 4 * 1024 * 1024
-"""Characters kept of the newest message."""
 
 
 @dataclass(slots=True)
 class Turn:
-    """A message of the model while it is told.  A provider that is asked again begins it anew."""
+    """A message of the model while it comes in.  A provider that is asked again begins it anew."""
 
     attempt: int = 0
     open_step: str | None = None
@@ -22,7 +20,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Messages:
-    """The ids under which messages are told: OpenCode's own, with a number when the answer has begun again."""
+    """The ids of messages in events: OpenCode's own, with a number when the answer has begun again."""
 
     _turns: dict[str, Turn] = field(default_factory=dict)
     _parts: dict[str, str] = field(default_factory=dict)
@@ -65,9 +63,9 @@ class Usage:
             "cache_write": cache.get("write"),
         }
         for name, count in counts.items():
-            if is_number(count):
+            if is_countable(count):
                 self._sums[name] = self._sums.get(name, 0) + max(0, round(count))
-        if is_number(part.get("cost")):
+        if is_countable(part.get("cost")):
             self._cost += part["cost"]
 
     def tokens(self) -> Tokens:
@@ -86,43 +84,6 @@ class Usage:
         return round(self._cost, 9) or None
 
 
-class KeptText:
-    """The text of the newest message, bounded."""
-
-    def __init__(self) -> None:
-        self._message_id = ""
-        self._parts: list[str] = []
-        self._size = 0
-
-    def add(self, message_id: str, text: str) -> None:
-        """A piece; one of another message begins anew."""
-        if message_id != self._message_id:
-            self._message_id, self._parts, self._size = message_id, [], 0
-        room = TEXT_KEEP - self._size
-        if room > 0:
-            self._parts.append(text[:room])
-        self._size += len(text)
-
-    def join(self) -> str:
-        """The text, cut and marked when it was longer than ``TEXT_KEEP``."""
-        cut = self._size - TEXT_KEEP
-        return "".join(self._parts) + (f" …[cut: {cut} characters, the whole is in the run's log]" if cut > 0 else "")
-
-
-def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether ``value`` can be counted with."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
-
-
-def whole(value: Any) -> str:
-    """``value`` if it is a string; TypeError otherwise."""
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {type(value).__name__}")
-    return value
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """``value`` if it is an object; TypeError otherwise."""
-    if not isinstance(value, dict):
-        raise TypeError(f"expected an object, got {type(value).__name__}")
-    return value
+def is_countable(value: Any) -> TypeGuard[int | float]:
+    """Whether ``value`` is a number that can be counted and kept."""
+    return is_number(value) and abs(value) < 2**63

@@ -1,8 +1,7 @@
-"""Limits and use as people read them."""
-
-from __future__ import annotations
+"""Sizes, times, limits and what a run has used, in words for people."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from orchestrator.cli.ui.safe import one_line
@@ -56,3 +55,50 @@ def warning_words(data: Mapping[str, Any]) -> str | None:
     if limit not in _NAMES or not isinstance(used, int | float) or not isinstance(allowed, int | float):
         return None
     return f"{quantity(limit, used)} of {quantity(limit, allowed)} {_NAMES[limit][0]} are used"
+
+
+def size(count: int) -> str:
+    """``12.3 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def usage_words(usage: Mapping[str, Any]) -> list[str]:
+    """Tokens, price, turns, memory: those that are known."""
+    words: list[str] = []
+    tokens = usage.get("tokens")
+    if isinstance(tokens, Mapping) and tokens:
+        text = f"{int(tokens.get('input') or 0):,} tokens in, {int(tokens.get('output') or 0):,} out"
+        cached = int(tokens.get("cache_read") or 0)
+        words.append(text + (f" ({cached:,} from cache)" if cached else ""))
+    if isinstance(cost := usage.get("cost_usd"), int | float):
+        words.append(f"${cost:.4f}")
+    if isinstance(turns := usage.get("turns"), int):
+        words.append(f"{turns} turn{'s'[: turns != 1]}")
+    if isinstance(peak := usage.get("peak_memory_bytes"), int | float):
+        words.append(f"{peak / 1024**2:.0f} MiB")
+    return words
+
+
+def duration(run: Mapping[str, Any]) -> float | None:
+    """Seconds from start (or acceptance) to end."""
+    began, ended = _time(run.get("started_at") or run.get("created_at")), _time(run.get("finished_at"))
+    return max(0.0, (ended - began).total_seconds()) if began and ended else None
+
+
+def seconds(value: float) -> str:
+    """``3.2 s`` or ``4 min 5 s``."""
+    if value < 60:
+        return f"{value:.1f} s"
+    return f"{int(value) // 60} min {int(value) % 60} s"
+
+
+def _time(text: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None

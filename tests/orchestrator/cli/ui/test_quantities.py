@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.ui.limits import limit_lines, quantity, warning_words
+from orchestrator.cli.ui.quantities import limit_lines, quantity, size, warning_words
 
 
 def test_each_limit_with_how_it_is_kept_and_what_was_used() -> None:
@@ -51,3 +51,13 @@ def test_quantities(name: str, value: float, words: str) -> None:
 def test_warnings(data: dict[str, Any], words: str | None) -> None:
     """A provider's own limits have warnings of another shape."""
     assert warning_words(data) == words
+
+
+def test_sizes_have_units() -> None:
+    assert [size(n) for n in (0, 1023, 1024, 5 * 1024**2, 3 * 1024**3)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "5.0 MiB",
+        "3.0 GiB",
+    ]

@@ -1,10 +1,17 @@
 import asyncio
+import json
+from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator import errors
-from orchestrator.cli.client.client import ApiClient, RemoteError, ServiceGoneError, error_of
+from orchestrator.cli.client import api as module
+from orchestrator.cli.client.api import ApiClient, RemoteError, ServiceGoneError, error_of, lines_of
 from tests.fakes.api_server import HELLO, FakeApi, make_events, serve
 
 
@@ -103,3 +110,57 @@ async def test_a_stream_that_was_silent_for_long_is_sought_again_all_the_same(so
         async with serve(api, socket):
             assert (await asyncio.wait_for(rest, 10))["seq"] == 6
             assert [event["seq"] async for event in stream] == list(range(7, 12))
+
+
+STREAM = '{"a":1}\n\n{"b":"ü"}\r\n{"c":\u2028}\nlast, unfinished'.encode()
+LINES = [b'{"a":1}', b"", '{"b":"ü"}\r'.encode(), '{"c":\u2028}'.encode()]
+
+
+def split(*chunks: bytes) -> list[bytes]:
+    async def source() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+
+    async def whole() -> list[bytes]:
+        return [line async for line in lines_of(source())]
+
+    return asyncio.run(whole())
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12))
+def test_any_cutting_gives_the_same_lines(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(STREAM)]
+    assert split(*(STREAM[start:end] for start, end in pairwise(edges))) == LINES
+
+
+def test_byte_by_byte() -> None:
+    assert split(*(STREAM[i : i + 1] for i in range(len(STREAM)))) == LINES
+
+
+def test_an_event_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_LINE", 1000)
+    assert len(split(*[b"x" * 100 + b"\n"] * 20, b"x" * 900)) == 20
+    with pytest.raises(Exception, match="without an end"):
+        split(*[b"x" * 100] * 11)
+
+
+async def test_lines_that_are_no_events_break_the_stream_and_heartbeats_are_passed_over(
+    socket: Path,
+) -> None:
+    """Whatever else a broken or hostile service sends counts as a lost stream, and never as an event."""
+    cut = [b'{"seq": 1, "kind": "stat', b"\xff\xfe", b"<html>", b"[" * 100_000]
+
+    class Sends(FakeApi):
+        async def _events(self, request: web.Request) -> web.StreamResponse:
+            self.resumed_from.append(request.headers.get("Last-Event-ID"))
+            lines = [b'{"seq":null,"kind":"status","data":{"phase":"heartbeat"}}', b'{"seq":"2","kind":3}', b"[1]"]
+            if cut:
+                lines.append(cut.pop())
+            else:
+                lines.append(json.dumps(make_events("run_1", [HELLO[-1]])[0]).encode())
+            return web.Response(body=b"\n".join([*lines, b""]), content_type="application/x-ndjson")
+
+    api = Sends()
+    async with serve(api, socket), ApiClient(socket=socket, token="pml_local") as client:
+        assert await read(client) == [1]
+    assert len(api.resumed_from) == 5

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.client.follow import Progress, follow, submit
 from orchestrator.cli.client.service import ServiceLink
 from orchestrator.cli.context import CliContext
-from orchestrator.cli.ui.follow import InterruptedByUserError, Interrupts, Progress, follow, submit
+from orchestrator.cli.signals import InterruptedByUserError, Interrupts
 from orchestrator.config.models import Paths
 from orchestrator.errors import InvalidRequestError
 from tests.fakes.api_server import FakeApi, serve
