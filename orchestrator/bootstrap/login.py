@@ -15,7 +15,7 @@ from orchestrator.contract.accounts import HomeKey
 from orchestrator.credentials import Homes
 from orchestrator.doctor import working_runtime
 from orchestrator.errors import UnknownBackendError
-from orchestrator.podman.environment import podman_environment
+from orchestrator.podman.service import podman_environment
 from orchestrator.registry import load_adapters
 from orchestrator.runs.auth_container import AuthContainers
 

@@ -21,7 +21,7 @@ from orchestrator.runs.changes import Changes
 from orchestrator.runs.driver import RunDriver
 from orchestrator.runs.launch.grants import RunGrants
 from orchestrator.runs.launch.launch import Launcher
-from orchestrator.runs.limits.disk_limit import DiskGuard
+from orchestrator.runs.limits.disk_limit import DiskLimit
 from orchestrator.runs.limits.memory_watchdog import ProcessTable
 from orchestrator.runs.observe.gauges import Gauges
 from orchestrator.runs.observe.telemetry import Telemetry
@@ -103,7 +103,9 @@ def assemble_runs(
             parser=adapters[run.record.backend].parser_for(run.resumed),
             log_path=paths.log_path(run_id),
             grants=RunGrants(run_id, relay=relay, store=store, paths=paths),
-            disk=DiskGuard(run, store=store, workspaces=workspaces, homes=homes, paths=paths, processes=processes),
+            disk=DiskLimit(
+                run, store=store, workspaces=workspaces, homes=homes, paths=paths, walkers=processes.walkers
+            ),
             launcher=launcher,
             teardown=teardown,
             runtime=runtime,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import uuid
@@ -15,9 +14,10 @@ from orchestrator.config.models import Config, Paths
 from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.doctor import working_runtime
 from orchestrator.errors import ConflictError, StorageError
-from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
+from orchestrator.podman.service import podman_environment
 from orchestrator.runs.limits.free_space import refuse_full
+from orchestrator.system.locks import try_lock
 
 __all__ = ["instance_id", "make_directories", "owned", "podman_runtime"]
 
@@ -62,16 +62,13 @@ def make_directories(paths: Paths) -> None:
 @contextmanager
 def owned(lock_file: Path) -> Iterator[None]:
     """Hold the state directory.  The lock goes with the process, however it ends.  Raises ConflictError."""
-    descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if (descriptor := try_lock(lock_file)) is None:
+        holder = lock_file.read_bytes()[:32].decode("ascii", "replace").strip()
+        raise ConflictError(
+            f"another podmentor service (process {holder or 'unknown'}) uses {lock_file.parent}; stop it, or give "
+            "this one another state directory (--state)"
+        )
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            raise ConflictError(
-                f"another podmentor service (process {holder or 'unknown'}) uses {lock_file.parent}; stop it, or give "
-                "this one another state directory (--state)"
-            ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield

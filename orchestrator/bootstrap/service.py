@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from images.outside import installed_recipes
+from images.catalogue import installed_recipes
 from images.upgrade import PodmanImageUpgrader
 from orchestrator.api.app import create_app
 from orchestrator.api.local_token import ensure_local_token

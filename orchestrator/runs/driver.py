@@ -23,9 +23,9 @@ from orchestrator.errors import PodmentorError, SandboxError, SandboxGoneError, 
 from orchestrator.events import Completed, Error, ErrorReason, Status, TerminalEvent
 from orchestrator.runs.launch.grants import RunGrants
 from orchestrator.runs.launch.launch import Launcher
-from orchestrator.runs.limits.disk_limit import DiskGuard
+from orchestrator.runs.limits.disk_limit import DiskLimit
 from orchestrator.runs.limits.memory_watchdog import ProcessTable
-from orchestrator.runs.limits.monitor import LimitsWatch
+from orchestrator.runs.limits.monitor import RunMonitor
 from orchestrator.runs.observe.telemetry import Telemetry
 from orchestrator.runs.state import advance
 from orchestrator.runs.storage.database import to_json
@@ -57,7 +57,7 @@ class RunDriver:
         parser: StreamParser,
         log_path: Path,
         grants: RunGrants,
-        disk: DiskGuard,
+        disk: DiskLimit,
         launcher: Launcher,
         teardown: Teardown,
         runtime: Runtime,
@@ -75,15 +75,13 @@ class RunDriver:
         self._launcher = launcher
         self._teardown = teardown
         self._runtime = runtime
-        self._processes = processes
         self._journal = journal
         self._store = store
         self._telemetry = telemetry
         self._tasks = TaskOwner(f"run {self._id[:8]}")
         self._grants = grants
         self._decoder = LogDecoder(parser)
-        self._disk = disk
-        self._watch = LimitsWatch(run.record, self._decoder, disk=disk, tell=self._warn)
+        self._monitor = RunMonitor(run.record, self._decoder, disk=disk, processes=processes, warn=self._warn)
         self._pump = Pump(
             run_id=self._id,
             decoder=self._decoder,
@@ -91,7 +89,7 @@ class RunDriver:
             logs=logs,
             announced=run.record.state == "running",
             output_max_bytes=run.record.limits.output_max_bytes,
-            on_progress=self._watch.progressed,
+            on_progress=self._monitor.progressed,
         )
         self._container_id = run.container_id
         self._exit: SandboxExit | None = None
@@ -103,7 +101,7 @@ class RunDriver:
 
     def stop(self, reason: ErrorReason, message: str, **details: object) -> None:
         """End the run for this reason, unless it has to end for another one already."""
-        self._watch.decide(reason, message, **details)
+        self._monitor.decide(reason, message, **details)
 
     async def egress_changed(self) -> None:
         """Further hosts were allowed in the database.  Raises SandboxError."""
@@ -115,11 +113,11 @@ class RunDriver:
             failure = await self._live(adopt)
             await self._finish(failure)
         except asyncio.CancelledError:
-            if self._watch.stop.is_set() and self._container_id is not None:
+            if self._monitor.stop.is_set() and self._container_id is not None:
                 await self._teardown.kill(self._container_id)  # nobody might come to do it in time
             raise
         finally:
-            self._disk.stop()
+            await self._monitor.aclose()
             await self._tasks.aclose()
 
     async def _live(self, adopt: FoundSandbox | Literal["gone"] | None) -> Error | None:
@@ -144,12 +142,11 @@ class RunDriver:
         admitted = {"state": advance(self._run.record.state, "admitted"), "started_at": at}
         await self._journal.append(self._id, entries, admitted)
         self._run = replace(self._run, record=replace(self._run.record, state="starting", started_at=at))
-        self._watch.started(self._run.record)
-        self._tasks.spawn(self._watch.clock(self._pump), name="clock")
-        if self._watch.stop.is_set():  # cancelled while it was between the queue and here
+        self._monitor.begin(self._run.record, self._pump)
+        if self._monitor.stop.is_set():  # cancelled while it was between the queue and here
             return None
         launch = self._launcher.launch(
-            self._run, self._account, grants=self._grants, disk=self._disk, on_sandbox=self._carry
+            self._run, self._account, grants=self._grants, check_disk=self._monitor.check_disk, on_sandbox=self._carry
         )
         task = self._tasks.spawn(launch, name="launch", awaited=True)
         await self._first(task)
@@ -167,10 +164,8 @@ class RunDriver:
 
     async def _adopt(self, found: FoundSandbox | Literal["gone"]) -> StartedSandbox | None:
         """Take up a sandbox that runs or has ended; its grants are made again in case the relay is new."""
-        self._watch.started(self._run.record)
-        self._watch.warned |= await self._journal.warned(self._id)
-        await self._disk.adopt(self._account)
-        self._tasks.spawn(self._watch.clock(self._pump), name="clock")
+        await self._monitor.adopt(self._account, warned=await self._journal.warned(self._id))
+        self._monitor.begin(self._run.record, self._pump)
         if self._run.cancel_requested:
             self.cancel()
         elif (decided := self._run.record.error) is not None:
@@ -198,29 +193,25 @@ class RunDriver:
     async def _supervise(self, sandbox: StartedSandbox) -> None:
         """Until the sandbox has ended and its log is in the journal."""
         pump = self._tasks.spawn(self._pump.run(self._log_path), name="pump", awaited=True)
-        by_cgroup = self._runtime.memory_by_cgroup
-        self._tasks.spawn(self._watch.measure(sandbox, self._processes, by_cgroup=by_cgroup), name="memory")
-        disk = self._tasks.spawn(self._watch.watch_disk(sandbox), name="disk")
-        self._tasks.spawn(self._watch.watch_log(self._log_path, self._processes), name="log size")
+        self._monitor.watch(sandbox, self._log_path, by_cgroup=self._runtime.memory_by_cgroup)
         ended = self._tasks.spawn(self._runtime.wait(sandbox), name="wait", awaited=True)
         await self._first(ended, pump)
         if not ended.done():
             self._tasks.spawn(self._note_verdict(), name="verdict")
-            await self._teardown.end_sandbox(sandbox.container_id, ended, polite=self._watch.polite)
+            await self._teardown.end_sandbox(sandbox.container_id, ended, polite=self._monitor.polite)
         self._exit = ended.result() if ended.done() and not ended.cancelled() else SandboxExit(exit_code=None)
-        disk.cancel()
-        await self._disk.finish()
+        await self._monitor.sandbox_ended()
         await self._drain(pump)
 
     async def _note_verdict(self) -> None:
         """Keep why the run must end, beside its end: should we be killed in between, the next service knows it."""
-        if (verdict := self._watch.verdict) is not None:
+        if (verdict := self._monitor.verdict) is not None:
             with suppress(StorageError):
                 await self._store.update_run(self._id, error=to_json(verdict.data()))
 
     async def _first(self, *tasks: asyncio.Task[Any]) -> None:
         """Until one of ``tasks`` is done (a pump that ends before its sandbox has crashed) or the run must stop."""
-        stop = self._tasks.spawn(self._watch.stop.wait(), name="stop")
+        stop = self._tasks.spawn(self._monitor.stop.wait(), name="stop")
         await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
 
@@ -259,7 +250,7 @@ class RunDriver:
         assert isinstance(last.event, Completed | Error)
         await self._telemetry.run_ends(self._run.record, last.event, self._exit)
         state: RunState = "running" if self._pump.announced else "starting"
-        columns = closing_columns(last.event, state=state, exit_code=exit_code, measured=self._watch.usage())
+        columns = closing_columns(last.event, state=state, exit_code=exit_code, measured=self._monitor.usage())
         await self._pump.append([*entries, last], columns, also=self._keep_session)
 
     def _keep_session(self, connection: sqlite3.Connection) -> None:
@@ -268,9 +259,9 @@ class RunDriver:
 
     def _verdict(self, said: TerminalEvent | None) -> Error | None:
         """Why the run ended, when that is ours to say and not the CLI's."""
-        if self._watch.verdict is not None or self._exit is None:
-            return self._watch.verdict
-        if (killed := self._watch.out_of_memory(self._exit)) is not None:
+        if self._monitor.verdict is not None or self._exit is None:
+            return self._monitor.verdict
+        if (killed := self._monitor.out_of_memory(self._exit)) is not None:
             return killed
         if self._exit.exit_code is None and said is None:
             return Error(

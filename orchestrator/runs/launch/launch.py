@@ -6,7 +6,7 @@ import hashlib
 import logging
 import secrets
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,13 +17,12 @@ from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
 from orchestrator.contract.audit import Audit
 from orchestrator.contract.credentials import Credentialing, LinkName, Resolved
 from orchestrator.contract.runs import RunFilter, RunRecord
-from orchestrator.contract.sandbox import Runtime, SandboxSpec, StartedSandbox
+from orchestrator.contract.sandbox import Runtime, SandboxSpec, StartedSandbox, WorkspaceMount
 from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import AuthRequiredError, ConflictError, PodmentorError
 from orchestrator.runs.launch.command import RECAP_RUNS, argv_of, env_of, with_recap
 from orchestrator.runs.launch.egress import apply_egress_policy, route_of, settle_egress
 from orchestrator.runs.launch.grants import RunGrants, wall_clock_left
-from orchestrator.runs.limits.disk_limit import DiskGuard
 from orchestrator.runs.limits.resolve import enforcement_of
 from orchestrator.runs.observe.telemetry import Telemetry
 from orchestrator.runs.storage.store import Store, StoredRun
@@ -71,13 +70,14 @@ class Launcher:
         account: HomeKey | None,
         *,
         grants: RunGrants,
-        disk: DiskGuard,
+        check_disk: Callable[[WorkspaceMount, Path], Awaitable[None]],
         on_sandbox: Callable[[StoredRun], None],
     ) -> StartedSandbox:
         """Everything up to the started container.  Raises PodmentorError; what was made is the caller's to remove.
 
-        ``account``: the subscription that the run may use, since it has waited for it.  ``on_sandbox``: handed the
-        run with what is known of its sandbox, just before that is stored.
+        ``account``: the subscription that the run may use, since it has waited for it.  ``check_disk`` raises when the
+        subagent has too much on disk (in its workspace, and the home that is given) for a run to begin.
+        ``on_sandbox``: handed the run with what is known of its sandbox, just before that is stored.
         """
         record = run.record
         adapter = self._adapters[record.backend]
@@ -96,7 +96,7 @@ class Launcher:
                 subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace
             )
             home = credential.home or prepared.home
-            await disk.check(prepared.mount, home)
+            await check_disk(prepared.mount, home)
             prompt = await self._prompt(record, adapter)
             control_dir = await self._workspaces.make_control_dir(record.run_id, adapter.stdin_of(prompt))
         token = secrets.token_urlsafe(32)

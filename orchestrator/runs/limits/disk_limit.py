@@ -1,9 +1,10 @@
-"""A run's disk limit: looked at before anything is started, kept while it runs, over a restart of the service too."""
+"""A run's disk limit: checked before anything is started, kept while it runs, over a restart of the service too."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,7 +15,6 @@ from orchestrator.contract.sandbox import StartedSandbox, WorkspaceMount
 from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import DiskExceededError, PodmentorError
 from orchestrator.runs.limits.disk_meter import DiskMeter, DiskPlaces, Inside
-from orchestrator.runs.limits.memory_watchdog import ProcessTable
 from orchestrator.runs.limits.messages import WARN_AT, measures, size_words
 from orchestrator.runs.storage.database import to_json
 from orchestrator.runs.storage.store import Store, StoredRun
@@ -26,8 +26,12 @@ FINAL_SECONDS: Final = 5.0
 T = TypeVar("T")
 
 
-class DiskGuard:
-    """The disk limit of one run."""
+class DiskLimit:
+    """The disk limit of one run.
+
+    ``store`` keeps what a repo that is worked on directly had before the run; ``workspaces``, ``homes`` and ``paths``
+    say where the files of a run are that an earlier service began; ``walkers``: threads in which files are counted.
+    """
 
     def __init__(
         self,
@@ -37,25 +41,25 @@ class DiskGuard:
         workspaces: Workspaces,
         homes: SubscriptionHomes,
         paths: Paths,
-        processes: ProcessTable,
+        walkers: Executor,
     ) -> None:
         self._run = run
         self._store = store
         self._workspaces = workspaces
         self._homes = homes
         self._paths = paths
-        self._walkers = processes.walkers
+        self._walkers = walkers
         self._limit = run.record.limits.disk_max_bytes
         self._meter: DiskMeter | None = None
 
     def usage(self) -> dict[str, int]:
-        """What was measured."""
+        """``peak_disk_bytes``; nothing before the first measure."""
         if self._meter is None or not self._meter.walks:
             return {}
         return {"peak_disk_bytes": self._meter.peak_bytes}
 
     async def check(self, mount: WorkspaceMount, home: Path) -> None:
-        """Raises DiskExceededError when the conversation holds more than the limit already."""
+        """Raises DiskExceededError when the subagent has more than the limit already."""
         self._meter = DiskMeter(DiskPlaces.of(mount, home), limit_bytes=self._limit)
         used = await self._in_thread(DiskMeter.first)
         if mount.mode == "direct":
@@ -87,7 +91,8 @@ class DiskGuard:
         on_warning: Callable[[int], None],
         on_excess: Callable[[int], None],
     ) -> None:
-        """Look every ``INTERVAL`` seconds, until there is more than the limit or this is cancelled."""
+        """Measure every ``INTERVAL`` seconds, until there is more than the limit (``on_excess``, in bytes) or this is
+        cancelled.  ``on_warning`` is called once, when most of it is used."""
         inside = Inside(sandbox.init_pid, pids)
         mark = int(self._limit * WARN_AT)
         while self._meter is not None:
@@ -101,7 +106,7 @@ class DiskGuard:
             await asyncio.sleep(INTERVAL)
 
     async def finish(self) -> None:
-        """The container has ended: see what it has left, for the record."""
+        """The container has ended: measure what it has left, for the record."""
         if self._meter is not None:
             try:
                 async with asyncio.timeout(FINAL_SECONDS):
@@ -120,13 +125,13 @@ class DiskGuard:
 
 
 def too_full(run: StoredRun, used: int) -> DiskExceededError:
-    """The error of a conversation that is over its limit before its run has begun."""
+    """The error of a subagent that is over its limit before its run has begun."""
     record = run.record
     limit = record.limits.disk_max_bytes
     return DiskExceededError(
-        f"This conversation holds {size_words(used, limit)} in its workspace and home already, over the limit of "
+        f"This subagent has {size_words(used, limit)} in its workspace and home already, over the limit of "
         f"{size_words(limit)}; nothing was started. Take or drop its changes (podmentor changes apply or discard "
-        f"{record.subagent_id[:8]}), begin a new conversation, remove this one (podmentor subagents delete), or have "
+        f"{record.subagent_id[:8]}), start a new subagent, remove this one (podmentor subagents delete), or have "
         "limits.disk_max_bytes raised.",
         **measures("disk_max_bytes", limit, used),
     )

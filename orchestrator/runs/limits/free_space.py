@@ -48,7 +48,7 @@ class Space:
         self._keep_free = keep_free
 
     async def free(self) -> int:
-        """Bytes; raises OSError."""
+        """Bytes that may still be written.  Raises OSError."""
         return await asyncio.to_thread(free_bytes, self._place)
 
     async def check(self) -> None:

@@ -9,16 +9,14 @@ missing (``synchronous=NORMAL``; the file stays sound), but for those that were 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import StorageError
-from orchestrator.system.sqlite_file import storage_error
+from orchestrator.system.sqlite import SqliteThread, transaction
 
 T = TypeVar("T")
 
@@ -107,20 +105,16 @@ class Database:
     """The one connection.  Raises StorageError when the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
+        self._thread = SqliteThread(path, name="the database", prepare=self._prepare)
         self._path = path
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
         """Open the file; make or check its schema."""
-        await self._run(self._open)
+        await self._thread.run(lambda _: None)
 
     async def aclose(self) -> None:
         """Close the connection once what was asked before is done."""
-        if self._connection is not None:
-            await self._run(self._connection.close)
-            self._connection = None
-        self._executor.shutdown(wait=False)
+        await self._thread.aclose()
 
     async def call(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
         """Run ``work`` in the database's thread, as one transaction.
@@ -128,26 +122,22 @@ class Database:
         ``durable``: it is on the disk when this returns, and so is all that was committed before.
         A caller that is cancelled does not interrupt the transaction: it is finished, only nobody waits for it.
         """
-        return await self._run(lambda: self._synced(work) if durable else self._transaction(work))
 
-    async def _run(self, work: Callable[[], T]) -> T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-        except sqlite3.Error as error:
-            raise storage_error(error, self._path) from error
+        def job(connection: sqlite3.Connection) -> T:
+            if durable:
+                connection.execute("PRAGMA synchronous=FULL")
+            try:
+                with transaction(connection):
+                    return work(connection)
+            finally:
+                if durable:
+                    connection.execute("PRAGMA synchronous=NORMAL")
 
-    def _open(self) -> None:
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
+        return await self._thread.run(job)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.row_factory = sqlite3.Row
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=10000"):
+        for pragma in ("synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=10000"):
             connection.execute(f"PRAGMA {pragma}")
         self._path.chmod(0o600)
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -160,26 +150,3 @@ class Database:
                 "that one again, or put a backup of this one's in the file's place",
                 path=str(self._path),
             )
-
-    def _synced(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._connection is None:
-            return self._transaction(work)
-        self._connection.execute("PRAGMA synchronous=FULL")
-        try:
-            return self._transaction(work)
-        finally:
-            self._connection.execute("PRAGMA synchronous=NORMAL")
-
-    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        connection = self._connection
-        if connection is None:
-            raise StorageError("the database is closed")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            result = work(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        return result

@@ -19,7 +19,7 @@ from orchestrator.contract.runs import RunState
 from orchestrator.errors import NotFoundError, StorageError
 from orchestrator.events import AgentEvent, EventRecord, Source
 from orchestrator.runs.storage.database import Database, to_json
-from orchestrator.system.sqlite_file import DamagedError
+from orchestrator.system.sqlite import DamagedError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

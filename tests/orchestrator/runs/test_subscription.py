@@ -375,9 +375,13 @@ async def test_a_run_never_uses_an_account_that_it_did_not_wait_for(world: World
         box = await service.box()
         stored = await service.store.run(run.run_id)
         driver = service.supervisor._new_driver(stored, None)
+
+        async def unchecked(mount: object, home: object) -> None:
+            raise AssertionError("it does not come that far")
+
         with pytest.raises(ConflictError, match="while this run was starting"):
             await driver._launcher.launch(
-                stored, None, grants=driver._grants, disk=driver._disk, on_sandbox=lambda _: None
+                stored, None, grants=driver._grants, check_disk=unchecked, on_sandbox=lambda _: None
             )
         answer(box)
         await service.finished(run.run_id)
