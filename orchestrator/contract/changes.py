@@ -106,7 +106,7 @@ class ChangeService(Protocol):
     async def changes(
         self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
     ) -> list[FileChange]:
-        """What the conversation's workspace has changed against the repo, the ignored files included and marked."""
+        """What the subagent's workspace has changed against the repo, the ignored files included and marked."""
         ...
 
     async def patch(self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING) -> bytes:

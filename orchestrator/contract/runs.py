@@ -206,11 +206,11 @@ class RunService(Protocol):
         ...
 
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
-        """One conversation.  Raises NotFoundError."""
+        """One subagent.  Raises NotFoundError."""
         ...
 
     async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
-        """Remove a conversation with its home, workspace and runs.  Raises ConflictError while one of them runs."""
+        """Remove a subagent with its home, workspace and runs.  Raises ConflictError while one of them runs."""
         ...
 
     async def gc(self, request: GcRequest, *, user_id: str | None, actor: str = SERVICE) -> GcResult:

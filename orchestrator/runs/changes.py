@@ -40,7 +40,7 @@ class Changes:
     async def changes(
         self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
     ) -> list[FileChange]:
-        """What the conversation has changed."""
+        """What the subagent has changed."""
         mount = await self._mount(subagent_id, user_id)
         return await self._workspaces.list_changes(mount, selection)
 

@@ -1,7 +1,7 @@
-"""Removes what is older than the retention: conversations, raw logs, directories that belong to nothing.
+"""Removes what is older than the retention: subagents, raw logs, directories that belong to nothing.
 
 What is in use stays, and so do changes that nobody has taken or dropped, unless the caller says otherwise.  Runs and
-their events stay for as long as their conversation does.
+their events stay for as long as their subagent does.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ def _continued(
     if source is not None and source != before.source_path:
         raise InvalidRequestError(
             f"subagent {record.subagent_id} works on {record.repo or 'an empty workspace'}; leave the repo out, or "
-            "begin a new conversation for another one"
+            "start a new subagent for another one"
         )
     if request.workspace not in {None, record.workspace}:
         raise InvalidRequestError(f"the workspace mode of this subagent is {record.workspace} and stays so")

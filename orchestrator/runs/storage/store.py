@@ -48,7 +48,7 @@ class StoredRun:
 
     @property
     def resumed(self) -> Resumed | None:
-        """The conversation that it continues."""
+        """The CLI's own session that it continues; None: it begins a new one."""
         if self.backend_session_id is None:
             return None
         return Resumed(session_id=self.backend_session_id, tokens=self.earlier)
@@ -279,7 +279,7 @@ class Store:
         )
 
     async def delete_subagent(self, subagent_id: str) -> None:
-        """Remove a conversation with its runs and events."""
+        """Remove a subagent with its runs and events; fine when it is gone."""
         await self._database.call(
             lambda connection: connection.execute("DELETE FROM subagents WHERE subagent_id = ?", (subagent_id,))
         )

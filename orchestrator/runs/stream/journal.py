@@ -259,11 +259,6 @@ class Journal:
         for run_id in list(self._signals):
             self.signal(run_id)
 
-    @property
-    def closed(self) -> bool:
-        """Whether the service is stopping."""
-        return self._closed
-
 
 def _record(row: sqlite3.Row, run: sqlite3.Row) -> EventRecord:
     return EventRecord(
