@@ -45,7 +45,7 @@ from orchestrator.runs.storage.database import Database
 from orchestrator.runs.stream.log_tail import LogWatcher
 from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider
 from orchestrator.telemetry import PrometheusMetrics, open_traces
-from orchestrator.workspace.setup.prepare import DirectoryWorkspaces
+from orchestrator.workspace import DirectoryWorkspaces
 
 __all__ = ["SAMPLE_FILES", "ServiceHandle", "image_builder", "run_doctor", "running_service", "scripted_provider"]
 

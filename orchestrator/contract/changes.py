@@ -89,7 +89,7 @@ class FileOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyResult:
-    """What an apply did.  All of it or, with ``applied`` false, nothing."""
+    """What an apply did: all of it or, with ``applied`` false, nothing (a dry run, nothing to commit on a branch)."""
 
     applied: bool
     files: tuple[FileOutcome, ...]

@@ -28,22 +28,26 @@ class Prepared:
 
 
 class Workspaces(Protocol):
-    """Makes, reads and removes them.  ``source`` None: the conversation works in an empty directory of its own."""
+    """Makes, reads and removes them.  ``source`` None: the subagent works in an empty directory of its own."""
 
     async def prepare(
         self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "copy", "direct", "readonly"]
     ) -> Prepared:
-        """Make (or find) the directories of a conversation, ready to be mounted.  Raises InvalidRequestError."""
+        """Make (or find) the directories of a subagent, ready for a run that begins now: what anybody changes in the
+        repo from then on counts as changed while the agent worked.
+
+        Raises InvalidRequestError, ConflictError (the subagent works on another repo), StorageError.
+        """
         ...
 
     def mount_of(
         self, *, subagent_id: str, source: Path | None, mode: Literal["overlay", "copy", "direct", "readonly"]
     ) -> WorkspaceMount:
-        """The mount of a conversation without touching the disk."""
+        """The mount of a prepared subagent without touching the disk."""
         ...
 
     async def discard(self, subagent_id: str) -> None:
-        """Remove all directories of a conversation; fine when there are none."""
+        """Remove all directories of a subagent; fine when there are none."""
         ...
 
     async def make_control_dir(self, run_id: str, prompt: str) -> Path:
@@ -70,19 +74,17 @@ class Workspaces(Protocol):
         """Nobody else prepares or changes the workspace inside the block."""
         ...
 
-    async def run_ended(self, mount: WorkspaceMount, *, run_id: str, began_at: str) -> None:
-        """Take down what the repo has where the agent changed something, and take a snapshot.
+    async def run_ended(self, mount: WorkspaceMount, *, run_id: str) -> None:
+        """Record what the repo has where the agent changed something, and take a snapshot.
 
-        No container may have the workspace mounted.
-
-        ``began_at``: when the run began (RFC 3339).  Raises StorageError.
+        No container may have the workspace mounted.  Raises StorageError.
         """
         ...
 
-    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
+    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, author: str) -> ApplyResult:
         """Bring changes into the repo.  Inside ``exclusive``, with no container running.
 
-        ``began_at``: when the conversation began.  Raises ConflictError, InvalidRequestError, StorageError.
+        ``author``: of the commit, for a branch.  Raises ConflictError, InvalidRequestError, StorageError.
         """
         ...
 

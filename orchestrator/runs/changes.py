@@ -75,7 +75,7 @@ class Changes:
                     on_conflict=request.on_conflict,
                     paths=_paths(request.selection.paths),
                 )
-            result = await self._workspaces.apply(mount, request, began_at=found.created_at, author=found.backend)
+            result = await self._workspaces.apply(mount, request, author=found.backend)
             if result.applied:
                 await self._audit.note(
                     "changes.applied",

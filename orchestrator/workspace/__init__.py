@@ -1,14 +1,5 @@
-"""The directories that agents work in, and what they have changed there.
+"""The directories that agents work in, and what they have changed there: a thin layer over git and overlays."""
 
-``prepare``   makes and removes the directories of conversations and runs
-``source``    which repos can be worked on, and where the state directory may be
-``tree``      compares an overlay's upper directory with the repo
-``linediff``  line differences (pure)
-``patch``     git's patch format (pure)
-``changes``   the list of changes and the whole patch
-"""
+from orchestrator.workspace.service import DirectoryWorkspaces
 
-from orchestrator.workspace.changes.export import list_changes, unified_patch
-from orchestrator.workspace.setup.prepare import DirectoryWorkspaces
-
-__all__ = ["DirectoryWorkspaces", "list_changes", "unified_patch"]
+__all__ = ["DirectoryWorkspaces"]

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
-from orchestrator.workspace.overlay.diff import DIR_FLAGS
+from orchestrator.system import nofollow
 
-Kind: TypeAlias = Literal["file", "link", "directory", "other"]
+Kind: TypeAlias = Literal["file", "symlink", "directory", "other"]
+DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK: Final = 1024**2
@@ -33,7 +34,7 @@ class Key(NamedTuple):
     kind: Kind
     executable: bool
     digest: str
-    """SHA-256 of the content, or of a link's target."""
+    """SHA-256 of the content, or of a symlink's target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +67,12 @@ class Root:
     def parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
         """The directory that holds ``path``, and the last name.
 
-        Raises FileNotFoundError, and NotADirectoryError where something else (a link) is in the place of a directory.
+        Raises FileNotFoundError, and NotADirectoryError where something else (a symlink) is in the place of a
+        directory.
         """
         *parents, name = path.split(b"/")
-        fd = os.dup(self._fd)
-        try:
-            for part in parents:
-                try:
-                    inner = os.open(part, DIR_FLAGS, dir_fd=fd)
-                except OSError as error:
-                    if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                        raise NotADirectoryError(errno.ENOTDIR, "a link or a file is in the way", part) from None
-                    raise
-                os.close(fd)
-                fd = inner
+        with nofollow.opened(self._fd, [os.fsdecode(part) for part in parents]) as fd:
             yield fd, name
-        finally:
-            os.close(fd)
 
     def state(self, path: bytes) -> State | None:
         """What is at ``path``; None: nothing (also where a parent is missing or no directory)."""
@@ -98,7 +88,9 @@ def state_at(directory: int, name: bytes) -> State | None:
     try:
         st = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if stat.S_ISLNK(st.st_mode):
-            key = Key("link", executable=False, digest=hashlib.sha256(os.readlink(name, dir_fd=directory)).hexdigest())
+            key = Key(
+                "symlink", executable=False, digest=hashlib.sha256(os.readlink(name, dir_fd=directory)).hexdigest()
+            )
         elif stat.S_ISREG(st.st_mode):
             fd = os.open(name, READ_FLAGS, dir_fd=directory)
             try:
@@ -182,13 +174,25 @@ def write_new(directory: int, name: bytes, data: bytes, mode: int) -> None:
         os.close(fd)
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """Put a file of ours (0600) at ``path``: whole or not at all, and on the disk when this returns."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    directory = os.open(path.parent, DIR_FLAGS)
+    try:
+        write_new(directory, os.fsencode(part.name), data, 0o600)
+    finally:
+        os.close(directory)
+    part.replace(path)
+
+
 @contextmanager
 def opened(directory: int, name: bytes) -> Iterator[int]:
     """A regular file for reading.  Raises OSError, also for anything else than a regular file."""
     fd = os.open(name, READ_FLAGS, dir_fd=directory)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file any more")
+            raise OSError(errno.EINVAL, "not a regular file")
         yield fd
     finally:
         os.close(fd)

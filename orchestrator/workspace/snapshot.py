@@ -1,9 +1,9 @@
 """Snapshots of an overlay's upper directory, one at the end of each run: what each run changed, and the way back.
 
-``<subagent>/snapshots/<run>.json`` lists the entries of the upper directory; contents lie in ``blobs`` by their
-SHA-256, by reference where the file system can share them.  A file with the same stamp as in the snapshot before is not
-read again, so the cost follows what a run changed.  Beside the entries each snapshot has the changes against the repo
-before and after its run; what was applied or dropped in between belongs to no run.
+``<subagent>/snapshots/<run>.json`` lists the entries of the upper directory; their contents are in ``blobs``.  A
+file with the same stamp as in the snapshot before is not read again, so the cost follows what a run changed.  Beside
+the entries each snapshot has the changes against the repo before and after its run; what was applied or dropped in
+between belongs to no run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from orchestrator.errors import NotFoundError, StorageError
-from orchestrator.workspace.overlay.diff import DIR_FLAGS, MAX_DEPTH, Whiteout, is_opaque
+from orchestrator.workspace.content_store import ContentStore
+from orchestrator.workspace.overlay.diff import MAX_DEPTH, Whiteout, is_opaque
 from orchestrator.workspace.overlay.editor import OPAQUE
-from orchestrator.workspace.path_states import copy_file, entries, opened, stamp_of, sync_file_system
+from orchestrator.workspace.path_states import DIR_FLAGS, copy_file, entries, opened, stamp_of, write_whole
 from orchestrator.workspace.setup.layout import ID, own_directory
 
 DIRECTORY: Final = "snapshots"
 KEPT: Final = 20
-"""Older snapshots of a conversation are removed."""
+"""Older snapshots of a subagent are removed."""
 MAX_BYTES: Final = 2 * 1024**3
 """A run that leaves more new content than this gets no snapshot."""
 MAX_SECONDS: Final = 20.0
@@ -61,26 +62,20 @@ def take(
     Blocking.  Raises OSError, StorageError (too much new content, or too many new files).
     """
     directory = base / DIRECTORY
-    (directory / "blobs").mkdir(mode=0o700, parents=True, exist_ok=True)
-    earlier = _all(directory)
-    last = earlier[-1][1] if earlier else Snapshot()
-    blobs = os.open(directory / "blobs", DIR_FLAGS)
-    try:
+    with _contents(base) as contents:
+        earlier = _all(directory)
+        last = earlier[-1][1] if earlier else Snapshot()
         new = Snapshot(number=last.number + 1, before=_baseline(directory), bases=bases)
         root = os.open(upper, DIR_FLAGS)
         try:
-            walk = _Walk(blobs, last.entries, new.entries, whiteout)
-            walk.directory(root, "", 0)
+            _Walk(contents, last.entries, new.entries, whiteout).directory(root, "", 0)
         finally:
             os.close(root)
-        if walk.copied:
-            sync_file_system(blobs)  # once: to flush each of an installation's 50,000 files takes minutes
-    finally:
-        os.close(blobs)
+        contents.commit()
     new.after = _marks(new.entries, changed)
     _write(directory / f"{run_id}.json", _document(new))
     _write(directory / "baseline.json", new.after)
-    _prune(directory)
+    _prune(base)
 
 
 def rebase(base: Path, left: set[bytes]) -> None:
@@ -122,16 +117,13 @@ def restore(base: Path, snapshot: Snapshot, scratch_name: str) -> Path:
     """
     building = base / scratch_name
     own_directory(building)
-    blobs = os.open(base / DIRECTORY / "blobs", DIR_FLAGS)
-    try:
-        for path, (kind, mode, value, mtime, _) in snapshot.entries.items():
-            _rebuild(building / path, kind, mode, value, mtime, blobs)
-        for path, (kind, mode, _, mtime, _) in reversed(snapshot.entries.items()):
-            if kind in {"directory", "opaque"}:  # at last, since it may close the directory
-                (building / path).chmod(mode)
-                os.utime(building / path, ns=(mtime, mtime))
-    finally:
-        os.close(blobs)
+    contents = _contents(base)
+    for path, (kind, mode, value, mtime, _) in snapshot.entries.items():
+        _rebuild(building / path, kind, mode, value, mtime, contents)
+    for path, (kind, mode, _, mtime, _) in reversed(snapshot.entries.items()):
+        if kind in {"directory", "opaque"}:  # at last, since it may close the directory
+            (building / path).chmod(mode)
+            os.utime(building / path, ns=(mtime, mtime))
     building.rename(base / NEXT)
     _write(base / DIRECTORY / "baseline.json", snapshot.after)
     return finish(base, f"{scratch_name}-old") or building
@@ -148,12 +140,12 @@ def finish(base: Path, old_name: str) -> Path | None:
     return old
 
 
-def _rebuild(place: Path, kind: str, mode: int, value: str, mtime: int, blobs: int) -> None:
+def _rebuild(place: Path, kind: str, mode: int, value: str, mtime: int, contents: ContentStore) -> None:
     if kind in {"directory", "opaque"}:
         place.mkdir(mode=0o700)
         if kind == "opaque":
             os.setxattr(place, OPAQUE, b"y")
-    elif kind == "link":
+    elif kind == "symlink":
         place.symlink_to(value)
         os.utime(place, ns=(mtime, mtime), follow_symlinks=False)
     elif kind == "whiteout":
@@ -161,7 +153,7 @@ def _rebuild(place: Path, kind: str, mode: int, value: str, mtime: int, blobs: i
     else:
         parent = os.open(place.parent, DIR_FLAGS)
         try:
-            with opened(blobs, value.encode()) as source:
+            with contents.content(value) as source:
                 if copy_file(source, parent, os.fsencode(place.name), mode) != value:
                     raise StorageError(f"the content of {place.name} in the snapshot is damaged")
         finally:
@@ -172,15 +164,14 @@ def _rebuild(place: Path, kind: str, mode: int, value: str, mtime: int, blobs: i
 class _Walk:
     """Reads an upper directory; what cannot be entered or read, and pipes and sockets, are left out."""
 
-    def __init__(self, blobs: int, known: dict[str, list[Any]], out: dict[str, list[Any]], whiteout: Whiteout) -> None:
-        self._blobs = blobs
-        self._have = set(entries(blobs))
+    def __init__(
+        self, contents: ContentStore, known: dict[str, list[Any]], out: dict[str, list[Any]], whiteout: Whiteout
+    ) -> None:
+        self._contents = contents
         self._known = known
         self._out = out
         self._whiteout = whiteout
         self._bytes = 0
-        self.copied = 0
-        """Contents that were not there yet."""
         self._deadline = time.monotonic() + MAX_SECONDS
 
     def directory(self, fd: int, prefix: str, depth: int) -> None:
@@ -194,7 +185,7 @@ class _Walk:
                 self._out[path] = ["whiteout", 0, "", mtime, stamp]
             elif stat.S_ISLNK(st.st_mode):
                 target = os.fsdecode(os.readlink(name, dir_fd=fd))
-                self._out[path] = ["link", 0, target, mtime, stamp]
+                self._out[path] = ["symlink", 0, target, mtime, stamp]
             elif stat.S_ISREG(st.st_mode):
                 with suppress(PermissionError):
                     self._out[path] = ["file", mode, self._content(fd, name, path, stamp), mtime, stamp]
@@ -210,7 +201,7 @@ class _Walk:
 
     def _content(self, fd: int, name: bytes, path: str, stamp: list[int]) -> str:
         known = self._known.get(path)
-        if known is not None and known[0] == "file" and known[4] == stamp and known[2].encode() in self._have:
+        if known is not None and known[0] == "file" and known[4] == stamp and known[2] in self._contents:
             return str(known[2])
         self._bytes += stamp[2]
         if self._bytes > MAX_BYTES:
@@ -222,13 +213,7 @@ class _Walk:
                 f"the run left so many new files that {MAX_SECONDS:g} s are not enough: there is no snapshot"
             )
         with opened(fd, name) as source:
-            with suppress(FileNotFoundError):
-                os.unlink(b".part", dir_fd=self._blobs)
-            digest = copy_file(source, self._blobs, b".part", 0o600, flush=False)
-        os.rename(b".part", digest, src_dir_fd=self._blobs, dst_dir_fd=self._blobs)
-        self._have.add(digest.encode())
-        self.copied += 1
-        return digest
+            return self._contents.add(source)
 
 
 def _marks(found: dict[str, list[Any]], changed: list[tuple[bytes, bool]]) -> Marks:
@@ -245,14 +230,16 @@ def _all(directory: Path) -> list[tuple[Path, Snapshot]]:
     return sorted(found, key=lambda item: item[1].number)
 
 
-def _prune(directory: Path) -> None:
-    found = _all(directory)
+def _contents(base: Path) -> ContentStore:
+    return ContentStore(base / DIRECTORY / "blobs")
+
+
+def _prune(base: Path) -> None:
+    found = _all(base / DIRECTORY)
     for path, _ in found[:-KEPT]:
         path.unlink()
     wanted = {entry[2] for _, kept in found[-KEPT:] for entry in kept.entries.values() if entry[0] == "file"}
-    for blob in (directory / "blobs").iterdir():
-        if blob.name not in wanted:
-            blob.unlink()
+    _contents(base).keep(wanted)
 
 
 def _baseline(directory: Path) -> Marks:
@@ -282,9 +269,4 @@ def _read(path: Path) -> Snapshot:
 
 
 def _write(path: Path, document: object) -> None:
-    part = path.with_suffix(".part")
-    with part.open("w", encoding="ascii") as file:
-        json.dump(document, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    write_whole(path, json.dumps(document).encode())

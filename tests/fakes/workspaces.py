@@ -98,10 +98,10 @@ class FakeWorkspaces:
         self.rolled_back.append(run_id)
         return []
 
-    async def run_ended(self, mount: WorkspaceMount, *, run_id: str, began_at: str) -> None:
+    async def run_ended(self, mount: WorkspaceMount, *, run_id: str) -> None:
         self.ended.append(mount)
 
-    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, began_at: str, author: str) -> ApplyResult:
+    async def apply(self, mount: WorkspaceMount, request: ApplyRequest, *, author: str) -> ApplyResult:
         self.applied.append(request)
         return ApplyResult(applied=not request.dry_run, files=self.outcomes)
 

@@ -11,23 +11,21 @@ import pytest
 from orchestrator.contract.changes import ApplyRequest, ChangeSelection
 from orchestrator.errors import ConflictError
 from orchestrator.workspace import DirectoryWorkspaces
-from tests.orchestrator.workspace.trees import Tree, read, without_empty
-from tests.podman.test_workspace import ID, agent, delete_tree, random_edits, repo, workspaces
+from tests.orchestrator.workspace.trees import Tree, make, read, without_empty
+from tests.podman.test_workspace import ID, REPO, agent, delete_tree, random_edits, repo, workspaces
 
 pytestmark = pytest.mark.podman
 __all__ = ["repo", "workspaces"]
 
 ALL = ChangeSelection(ignored=True)
 RUN = "1" * 32
-BEGAN = "2100-01-01T00:00:00+00:00"
-"""Nothing of the repo was changed since then."""
 
 
 async def apply(workspaces: DirectoryWorkspaces, repo: Path, **more: object) -> None:
     mount = workspaces.mount_of(subagent_id=ID, source=repo, mode="overlay")
     request = ApplyRequest(**{"selection": ALL, **more})  # type: ignore[arg-type]
     async with workspaces.exclusive(ID):
-        await workspaces.apply(mount, request, began_at=BEGAN, author="agent")
+        await workspaces.apply(mount, request, author="agent")
 
 
 async def test_every_kind_of_change_is_applied_and_the_next_run_sees_the_repo(
@@ -48,7 +46,7 @@ async def test_every_kind_of_change_is_applied_and_the_next_run_sees_the_repo(
         """,
     )
     seen = {k: v for k, v in read_without_pipes(made.home / "seen").items() if k != b".git"}
-    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=RUN)
     await apply(workspaces, repo)
     assert read(repo) == without_empty(seen)
     (repo / "README.md").write_text("host\n")
@@ -69,7 +67,7 @@ def read_without_pipes(directory: Path) -> Tree:
 async def test_a_conflict_in_a_real_overlay(workspaces: DirectoryWorkspaces, repo: Path) -> None:
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(made, "echo agent >> README.md; rm src/a.py; rm -r docs")
-    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=RUN)
     (repo / "README.md").write_text("host\nhello\nworld\n")
     (repo / "src" / "a.py").write_text("host\n")
     with pytest.raises(ConflictError) as caught:
@@ -88,7 +86,7 @@ async def test_random_edits_are_applied(workspaces: DirectoryWorkspaces, repo: P
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(made, random_edits(random.Random(100 + seed)))
     seen = read(made.home / "seen")
-    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=RUN)
     await apply(workspaces, repo)
     assert read(repo) == without_empty(seen)
     assert await workspaces.list_changes(made.mount) == []
@@ -123,7 +121,7 @@ async def test_a_repo_of_100_000_files(workspaces: DirectoryWorkspaces, tmp_path
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     (made.home / "seen").write_text("")  # a file: what the agent sees is not copied
     await agent(made, "echo changed > d7/7; rm d8/8; rm -r d9; echo new > new")
-    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=RUN)
     found = {c.path: c.change for c in await workspaces.list_changes(made.mount)}
     assert (found.pop("d7/7"), found.pop("d8/8"), found.pop("new")) == ("modified", "deleted", "added")
     assert set(found.values()) == {"deleted"}
@@ -144,11 +142,11 @@ async def test_a_private_copy_below_the_overlay(workspaces: DirectoryWorkspaces,
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="copy")
     (repo / "README.md").write_text("host\n")
     await agent(made, "grep -q hello README.md; echo agent > README.md; rm -r docs")
-    await workspaces.run_ended(made.mount, run_id=RUN, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=RUN)
     async with workspaces.exclusive(ID):
         with pytest.raises(ConflictError):
-            await workspaces.apply(made.mount, ApplyRequest(), began_at=BEGAN, author="agent")
-        await workspaces.apply(made.mount, ApplyRequest(on_conflict="theirs"), began_at=BEGAN, author="agent")
+            await workspaces.apply(made.mount, ApplyRequest(), author="agent")
+        await workspaces.apply(made.mount, ApplyRequest(on_conflict="theirs"), author="agent")
     assert (repo / "README.md").read_text() == "agent\n"
     assert not (repo / "docs").exists()
     await delete_tree(made.home / "seen")
@@ -161,11 +159,11 @@ async def test_a_workspace_goes_back_to_the_end_of_an_earlier_run(workspaces: Di
     made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(made, "rm -r docs; rm -r src && mkdir src && echo 1 > src/new; echo x > keep/me")
     seen = read(made.home / "seen")
-    await workspaces.run_ended(made.mount, run_id=first, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=first)
     await delete_tree(made.home / "seen")
     await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(made, "rm -rf src keep; mkdir docs; echo again > docs/index.md")
-    await workspaces.run_ended(made.mount, run_id=second, began_at=BEGAN)
+    await workspaces.run_ended(made.mount, run_id=second)
     assert (await workspaces.changes_of_run(made.mount, second))["docs/index.md"] == "changed"
     async with workspaces.exclusive(ID):
         await workspaces.rollback(made.mount, first)
@@ -173,3 +171,28 @@ async def test_a_workspace_goes_back_to_the_end_of_an_earlier_run(workspaces: Di
     await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     await agent(made, "test ! -e docs")
     assert without_empty(read(made.home / "seen")) == without_empty(seen)
+
+
+async def test_clone_run_and_apply_within_a_second(workspaces: DirectoryWorkspaces, tmp_path: Path) -> None:
+    """Nothing that was written before a run began is a conflict, however shortly before; and again after an apply."""
+    repo = tmp_path / "cloned"
+    repo.mkdir()
+    make(repo, REPO)
+    for turn in range(5):
+        made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+        (made.home / "seen").write_text("")  # a file: what the agent sees is not copied
+        await agent(made, f"echo {turn} >> README.md; rm -rf src; mkdir src; echo {turn} > src/a.py")
+        await workspaces.run_ended(made.mount, run_id=RUN)
+        await apply(workspaces, repo, on_conflict="merge" if turn % 2 else "refuse")
+        assert (repo / "README.md").read_text().endswith(f"{turn}\n")
+        assert (repo / "src" / "a.py").read_text() == f"{turn}\n"
+
+
+async def test_a_file_changed_while_the_agent_worked_is_a_conflict(workspaces: DirectoryWorkspaces, repo: Path) -> None:
+    made = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
+    (repo / "README.md").write_text("host\n")
+    await agent(made, "echo agent >> README.md; echo agent >> src/a.py")
+    await workspaces.run_ended(made.mount, run_id=RUN)
+    with pytest.raises(ConflictError) as caught:
+        await apply(workspaces, repo)
+    assert [one["path"] for one in caught.value.details["files"]] == ["README.md"]

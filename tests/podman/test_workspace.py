@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.config.models import Paths
 from orchestrator.contract.workspace import Prepared
-from orchestrator.workspace import DirectoryWorkspaces, list_changes, unified_patch
+from orchestrator.workspace import DirectoryWorkspaces
 from tests.orchestrator.workspace.test_changes_property import apply, by_path, expected
 from tests.orchestrator.workspace.trees import File, Link, Tree, make, read, without_empty
 
@@ -43,6 +43,12 @@ async def podman(*arguments: str) -> None:
 
 async def delete_tree(path: Path) -> None:
     await podman("unshare", "rm", "-rf", "--", str(path))
+
+
+def reader() -> DirectoryWorkspaces:
+    """Reads mounts that others have prepared."""
+    nowhere = Path("/nonexistent")
+    return DirectoryWorkspaces(Paths(state_dir=nowhere, runtime_dir=nowhere), delete_tree)
 
 
 async def agent(made: Prepared, script: str) -> None:
@@ -89,11 +95,11 @@ async def check(made: Prepared, repo: Path, tmp_path: Path) -> None:
     """The list and the patch say what the agent saw at its end; the repo is as it was."""
     seen = read(made.home / "seen")
     seen.pop(b".git", None)
-    assert by_path(await list_changes(made.mount)) == expected(REPO, seen)
+    assert by_path(await reader().list_changes(made.mount)) == expected(REPO, seen)
     copy = tmp_path / "copy"
     copy.mkdir()
     make(copy, REPO)
-    if patch := await unified_patch(made.mount):
+    if patch := await reader().unified_patch(made.mount):
         apply(patch, copy)
     assert read(copy) == without_empty(seen)
     assert read(repo) == REPO
@@ -132,10 +138,10 @@ async def test_the_next_run_goes_on_and_discard_leaves_nothing(
     assert made.mount.upper is not None
     assert stat.S_ISCHR((made.mount.upper / "src").lstat().st_mode)
     assert (made.mount.upper / "src").lstat().st_uid != os.geteuid()
-    changes = {c.path: (c.change, c.binary) for c in await list_changes(made.mount)}
+    changes = {c.path: (c.change, c.binary) for c in await reader().list_changes(made.mount)}
     assert changes.pop("closed") == ("added", True)
     assert changes["README.md"] == ("deleted", False)
-    assert b"Binary files /dev/null and b/closed differ" in await unified_patch(made.mount)
+    assert b"Binary files /dev/null and b/closed differ" in await reader().unified_patch(made.mount)
 
     again = await workspaces.prepare(subagent_id=ID, source=repo, mode="overlay")
     assert again == made

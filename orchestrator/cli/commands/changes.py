@@ -130,7 +130,9 @@ def apply_command(
     print_outcomes(out, done["files"])
     count = sum(one["outcome"] in {"applied", "merged"} for one in done["files"])
     files = f"{count} file{'s'[: count != 1]}"
-    if not done["applied"]:
+    if branch is not None and not done["applied"] and not dry_run:
+        out.out("nothing to commit: no branch was made", style="yellow", highlight=False)
+    elif not done["applied"]:
         out.out(f"dry run: {files} would be applied", style="yellow", highlight=False)
     elif done["branch"]:
         out.out(

@@ -137,7 +137,7 @@ class Teardown:
         if record.started_at is None or record.sandbox_id is None:
             return  # it never had a workspace
         mount = self._workspaces.mount_of(subagent_id=record.subagent_id, source=run.source_path, mode=record.workspace)
-        await self._workspaces.run_ended(mount, run_id=record.run_id, began_at=record.started_at)
+        await self._workspaces.run_ended(mount, run_id=record.run_id)
 
     async def _leave_account(self, run_id: str) -> None:
         if restored := await self._homes.leave(run_id):

@@ -17,6 +17,7 @@ from orchestrator.workspace.path_states import READ_FLAGS, Root
 from orchestrator.workspace.sandboxed_git import GitError, git, scratch
 
 _NOTHING = "0" * 40
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _MAIL = "podmentor@localhost"
 
 
@@ -29,8 +30,10 @@ def commit_on_branch(
     message: str | None,
     author: str,
     scratch_parent: Path,
-) -> str:
-    """The new commit: HEAD with the steps made on it.  Blocking.
+) -> str | None:
+    """The new commit: HEAD with the steps made on it; None: that is what HEAD has already, and no branch is made.
+
+    Blocking.
 
     Raises InvalidRequestError (no git repository, a wrong name), ConflictError (the branch exists), GitError, OSError.
     """
@@ -65,6 +68,8 @@ def commit_on_branch(
             lines.append(b"%b %b\t%b\0" % (_git_mode(step), blob.strip(), step.path))
         run("update-index", "--replace", "-z", "--index-info", stdin=b"".join(lines))
         tree = run("write-tree").decode().strip()
+        if tree == run("rev-parse", "-q", "--verify", f"{head}^{{tree}}" if head else _EMPTY_TREE).decode().strip():
+            return None
         parents = ["-p", head] if head else []
         text = message or f"Changes of an agent ({author})"
         commit = run("commit-tree", *parents, "-F", "-", tree, stdin=text.encode() + b"\n").decode().strip()
@@ -73,7 +78,7 @@ def commit_on_branch(
 
 
 def _git_mode(step: Step) -> bytes:
-    if step.action == "link":
+    if step.action == "symlink":
         return b"120000"
     return b"100755" if step.after is not None and step.after.executable else b"100644"
 
@@ -84,7 +89,7 @@ def _content(step: Step, upper: Root, target: Path) -> Path:
         target.write_bytes(step.data)
         return target
     with upper.parent(step.path) as (fd, name):
-        if step.action == "link":
+        if step.action == "symlink":
             target.write_bytes(os.readlink(name, dir_fd=fd))
             return target
         source = os.open(name, READ_FLAGS, dir_fd=fd)

@@ -29,7 +29,7 @@ class Step:
     """One path to be changed.  ``data`` None: the content comes from the agent's own file."""
 
     path: bytes
-    action: Literal["write", "link", "delete"]
+    action: Literal["write", "symlink", "delete"]
     before: State | None
     """What the repo has now."""
     after: Key | None
@@ -85,7 +85,7 @@ class Planner:
         if after is None and difference.before is not None and difference.before.kind in {"closed", "other"}:
             return replace(outcome, outcome="skipped", reason="not a file or link that can be removed"), None
         agent = self._upper.state(path) if after is not None else None
-        if after is not None and (agent is None or agent.key.kind not in {"file", "link"}):
+        if after is not None and (agent is None or agent.key.kind not in {"file", "symlink"}):
             return replace(outcome, outcome="skipped", reason="the agent's file cannot be read"), None
         return self._decided(outcome, path, agent)
 
@@ -99,7 +99,7 @@ class Planner:
             return replace(outcome, outcome="same"), None
         step = Step(
             path=path,
-            action="delete" if agent is None else "link" if agent.key.kind == "link" else "write",
+            action="delete" if agent is None else "symlink" if agent.key.kind == "symlink" else "write",
             before=now,
             after=wanted,
             mode=_mode(agent, now),
@@ -141,13 +141,27 @@ class Planner:
                         return "it is too large to be merged"
                     target.write_bytes(data)
             try:
-                names[1].write_bytes(self._record.content(base.key.digest).read_bytes())
+                names[1].write_bytes(self._record.contents.path(base.key.digest).read_bytes())
             except FileNotFoundError:
                 return "what the agent began with is not kept any more, so it cannot be merged"
             try:
                 return git(["merge-file", "-p", *map(str, names)], git_dir=empty_git_dir(place), cwd=place)
             except GitError as error:
                 return "binary" if "binary" in str(error).lower() else "both sides changed the same lines"
+
+
+def step_between(path: bytes, target: Root, source: Root) -> Step | None:
+    """The step that makes a path of ``target`` what ``source`` has there; None: it is that, or cannot be."""
+    old, new = target.state(path), source.state(path)
+    kinds = {state.key.kind for state in (old, new) if state is not None}
+    if (old and old.key) == (new and new.key) or not kinds <= {"file", "symlink"}:
+        return None
+    action: Literal["write", "symlink", "delete"] = "delete"
+    if new is not None:
+        action = "symlink" if new.key.kind == "symlink" else "write"
+    return Step(
+        path=path, action=action, before=old, after=new.key if new else None, mode=new.mode & 0o777 if new else 0
+    )
 
 
 def _vacated(outcomes: list[FileOutcome], steps: list[Step], target: Root) -> Iterator[FileOutcome]:
@@ -187,7 +201,7 @@ def _blocker(target: Root, path: bytes, going: set[bytes]) -> str | None:
         if state is None:
             return None
         if state.key.kind != "directory":
-            what = "a symbolic link" if state.key.kind == "link" else "a file"
+            what = "a symbolic link" if state.key.kind == "symlink" else "a file"
             return None if path[:at] in going else f"{what} at {os.fsdecode(path[:at])!r}"
         at = path.find(b"/", at + 1)
     return None

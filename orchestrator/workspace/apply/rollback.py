@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.errors import StorageError
-from orchestrator.workspace.overlay.diff import DIR_FLAGS
-from orchestrator.workspace.path_states import Key, Root, copy_file, entries, state_at, sync_directory
+from orchestrator.workspace.path_states import DIR_FLAGS, Key, Root, copy_file, entries, state_at, sync_directory
 
 log = logging.getLogger(__name__)
 Recovered = Literal["nothing", "completed", "rolled_back"]
@@ -78,7 +77,7 @@ def _put_back(target: Root, entry: dict[str, Any], journal: Path) -> None:
             temp = b".podmentor-back-" + before["image"].encode()
             with suppress(FileNotFoundError):
                 os.unlink(temp, dir_fd=fd)
-            if Key(*before["key"]).kind == "link":
+            if Key(*before["key"]).kind == "symlink":
                 os.symlink(os.read(image, 65536), temp, dir_fd=fd)
             else:
                 copy_file(image, fd, temp, before["mode"])

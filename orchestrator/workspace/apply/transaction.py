@@ -26,8 +26,15 @@ from orchestrator.workspace.apply.rollback import (
     remove_empty_tree,
     sync_path,
 )
-from orchestrator.workspace.overlay.diff import DIR_FLAGS
-from orchestrator.workspace.path_states import Root, copy_file, current_stamp, opened, sync_directory, write_new
+from orchestrator.workspace.path_states import (
+    DIR_FLAGS,
+    Root,
+    copy_file,
+    current_stamp,
+    opened,
+    sync_directory,
+    write_new,
+)
 
 DIRECTORY: Final = "apply"
 
@@ -103,7 +110,7 @@ class Transaction:
     def _keep(self, step: Step, images: int, name: bytes) -> None:
         assert step.before is not None
         with self._target.parent(step.path) as (fd, last):
-            if step.before.key.kind == "link":
+            if step.before.key.kind == "symlink":
                 write_new(images, name, os.readlink(last, dir_fd=fd), 0o600)
             else:
                 with opened(fd, last) as source:
@@ -112,7 +119,7 @@ class Transaction:
 
     def _stage(self, step: Step, temp: bytes, entry: dict[str, Any]) -> None:
         with self._target.parent(temp) as (fd, name):
-            if step.action == "link":
+            if step.action == "symlink":
                 with self._upper.parent(step.path) as (above, last):
                     os.symlink(os.readlink(last, dir_fd=above), name, dir_fd=fd)
             elif step.data is not None:

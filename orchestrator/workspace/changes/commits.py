@@ -18,7 +18,8 @@ from typing import Final
 from orchestrator.contract.changes import CommitInfo, CommitsForm
 from orchestrator.errors import StorageError
 from orchestrator.workspace.changes.ignores import git_dir_of
-from orchestrator.workspace.overlay.diff import DIR_FLAGS, is_opaque, read_regular
+from orchestrator.workspace.overlay.diff import is_opaque, read_regular
+from orchestrator.workspace.path_states import DIR_FLAGS
 from orchestrator.workspace.sandboxed_git import GitError, empty_git_dir, git, scratch
 
 MAX_COMMITS: Final = 1000

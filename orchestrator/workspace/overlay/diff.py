@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from orchestrator.workspace.path_states import DIR_FLAGS, Root, opened
+
 LARGE_BYTES = 5 * 1024**2
 """Content of larger files is not loaded: they count as binary."""
 MAX_DEPTH = 128
 """Directories nested deeper are reported as a whole (each level costs two descriptors)."""
 _CHUNK = 1024**2
 _OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
-DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Kind: TypeAlias = Literal["file", "symlink", "closed", "other"]
 Whiteout: TypeAlias = Callable[[os.stat_result], bool]
@@ -37,7 +37,7 @@ Whiteout: TypeAlias = Callable[[os.stat_result], bool]
 class Side:
     """One side of a difference.  ``closed``: a directory that cannot be looked into.  ``other``: pipe, socket, device.
 
-    ``data``: the file's bytes or the link's target; None when it is neither, too large, or unreadable.
+    ``data``: the file's bytes or the symlink's target; None when it is neither, too large, or unreadable.
     """
 
     kind: Kind
@@ -82,6 +82,33 @@ def differences(
             os.close(below)
     finally:
         os.close(above)
+
+
+def hiding(upper: Path, *, whiteout: Whiteout = is_whiteout) -> Iterator[bytes]:
+    """The paths where nothing of the repo shows through, whatever it gets there: whiteouts and opaque directories.
+
+    What is in such a directory is left out, and so are files, which hide what they are in the place of.  Raises OSError
+    when the upper directory cannot be opened.
+    """
+    above = os.open(upper, DIR_FLAGS)
+    try:
+        yield from _hiding(above, b"", 0, whiteout)
+    finally:
+        os.close(above)
+
+
+def _hiding(above: int, prefix: bytes, depth: int, whiteout: Whiteout) -> Iterator[bytes]:
+    for name in _names(above):
+        if (st := _stat(above, name)) is None:
+            continue
+        if whiteout(st):
+            yield prefix + name
+        elif stat.S_ISDIR(st.st_mode):
+            with _opened(above, name, depth) as child:
+                if child is None or is_opaque(child):
+                    yield prefix + name
+                else:
+                    yield from _hiding(child, prefix + name + b"/", depth + 1, whiteout)
 
 
 class _Walk:
@@ -176,25 +203,18 @@ class _Walk:
 
 
 def read_side(root: Path, path: bytes, large: int) -> Side | None:
-    """What is at ``path`` below ``root``, found without following a link; None: nothing."""
-    *parents, name = path.split(b"/")
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """What is at ``path`` below ``root``, found without following a symlink; None: nothing."""
     try:
-        for part in parents:
-            inner = os.open(part, DIR_FLAGS, dir_fd=fd)
-            os.close(fd)
-            fd = inner
-        return side_of(fd, name, os.stat(name, dir_fd=fd, follow_symlinks=False), large)
+        with Root(root) as opened_root, opened_root.parent(path) as (fd, name):
+            return side_of(fd, name, os.stat(name, dir_fd=fd, follow_symlinks=False), large)
     except OSError:
         return None
-    finally:
-        os.close(fd)
 
 
 def read_regular(directory: int, name: bytes, limit: int) -> bytes | None:
     """The content of a regular file of at most ``limit`` bytes; None when it is something else or larger."""
     try:
-        with _reading(directory, name) as fd:
+        with opened(directory, name) as fd:
             data = _read(fd, limit + 1)
     except OSError:
         return None
@@ -249,7 +269,7 @@ def side_of(directory: int, name: bytes, st: os.stat_result, large: int) -> Side
     if st.st_size > large:
         return unread
     try:
-        with _reading(directory, name) as fd:
+        with opened(directory, name) as fd:
             data = _read(fd, large + 1)
     except FileNotFoundError:
         return None
@@ -258,17 +278,6 @@ def side_of(directory: int, name: bytes, st: os.stat_result, large: int) -> Side
     if len(data) > large:
         return unread
     return Side(kind="file", mode=mode, size=len(data), data=data)
-
-
-@contextmanager
-def _reading(directory: int, name: bytes) -> Iterator[int]:
-    fd = os.open(name, _FILE_FLAGS, dir_fd=directory)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError("not a regular file any more")
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _read(fd: int, limit: int) -> bytes:
@@ -287,7 +296,7 @@ def _same(above: int, below: int | None, name: bytes, before: Side, after: Side)
     if below is None:
         return False
     try:
-        with _reading(above, name) as one, _reading(below, name) as other:
+        with opened(above, name) as one, opened(below, name) as other:
             while (chunk := _read(one, _CHUNK)) == _read(other, _CHUNK):
                 if not chunk:
                     return True

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from orchestrator.errors import ConflictError
-from orchestrator.workspace.overlay.diff import DIR_FLAGS, Difference, Whiteout, is_opaque
-from orchestrator.workspace.path_states import Root, copy_file, entries, opened, state_at
+from orchestrator.workspace.overlay.diff import Difference, Whiteout, is_opaque
+from orchestrator.workspace.path_states import DIR_FLAGS, Root, copy_file, entries, opened, state_at
 
 OPAQUE: Final = "user.overlay.opaque"
 
@@ -158,7 +158,7 @@ def _same(above: int, below: int, name: bytes) -> bool:
         one, other = state_at(above, name), state_at(below, name)
     except OSError:
         return False
-    return one is not None and other is not None and one.key.kind in {"file", "link"} and one.key == other.key
+    return one is not None and other is not None and one.key.kind in {"file", "symlink"} and one.key == other.key
 
 
 def _set_opaque(directory: int, name: bytes) -> None:

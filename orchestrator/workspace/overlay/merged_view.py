@@ -8,11 +8,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from orchestrator.workspace.overlay.diff import DIR_FLAGS, Whiteout, is_opaque, read_regular
+from orchestrator.workspace.overlay.diff import Whiteout, is_opaque, read_regular
+from orchestrator.workspace.path_states import DIR_FLAGS
 
 
 class MergedView:
-    """Never follows a link, never leaves the two directories.  Use as a context manager.
+    """Never follows a symlink, never leaves the two directories.  Use as a context manager.
 
     Raises OSError when one of the two cannot be opened.
     """

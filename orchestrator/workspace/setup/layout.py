@@ -1,4 +1,4 @@
-"""What the modules share that make, read and change a conversation's directories."""
+"""What the modules share that make, read and change a subagent's directories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def recorded(base: Path) -> tuple[str | None, Path] | None:
-    """What the conversation's workspace lies over: (as given, real path); None before its first run."""
+    """What the subagent's workspace lies over: (as given, real path); None before its first run."""
     try:
         record = json.loads((base / "source.json").read_bytes())
         return record["given"], Path(record["real"])
@@ -30,7 +30,7 @@ def recorded(base: Path) -> tuple[str | None, Path] | None:
 
 
 def as_prepared(mount: WorkspaceMount) -> WorkspaceMount:
-    """The mount with the lower directory that it was prepared with, even if a link has been changed since."""
+    """The mount with the lower directory that it was prepared with, even if a symlink has been changed since."""
     if mount.upper is None:
         return mount
     known = recorded(mount.upper.parent)

@@ -1,7 +1,7 @@
-"""The directories of a conversation and of a run: made, kept for the next run, removed.
+"""The directories of a subagent and of a run: made, kept for the next run, removed.
 
 ``<state>/subagents/<id>/``   ``home``; ``upper``, ``work`` (overlay); ``copy`` (a private copy beneath
-                              it); ``empty`` (where there is no repo); the record ``source.json``
+                              it); ``empty`` (where there is no repo); ``source.json`` (what it works on)
 ``<runtime>/<run id>/``       control directory: the file ``prompt``, and the sockets that the relay opens there
 
 Ids become paths, so they are checked and never escaped.  What is inside ``home``, ``upper`` and ``work`` belongs to the
@@ -24,12 +24,11 @@ from orchestrator.config.models import Paths
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.contract.workspace import Prepared
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
+from orchestrator.workspace.path_states import write_whole
 from orchestrator.workspace.sandboxed_git import SCRATCH_PREFIX
-from orchestrator.workspace.service import Reviews
 from orchestrator.workspace.setup.copy import make_copy
 from orchestrator.workspace.setup.layout import ID, emptied, own_directory, recorded, removed
 from orchestrator.workspace.setup.repo_checks import check_overlay_home, checked_source
-from orchestrator.workspace.snapshot import finish
 
 Mode = Literal["overlay", "copy", "direct", "readonly"]
 _LAYERED: Final = frozenset({"overlay", "copy"})
@@ -37,23 +36,26 @@ SOCKET_PATH_MAX: Final = 107
 _LONGEST_SOCKET: Final = "/gateway.sock"
 
 
-class DirectoryWorkspaces(Reviews):
-    """``delete_tree`` removes a directory that may hold files of subordinate ids; it is slow, so it is asked only when
-    plain removal fails."""
+class Directories:
+    """Makes and removes them.
+
+    ``delete_tree`` removes a directory that may hold files of subordinate ids; it is slow, so it is asked only when
+    plain removal fails.
+    """
 
     def __init__(self, paths: Paths, delete_tree: Callable[[Path], Awaitable[None]]) -> None:
-        super().__init__(delete_tree)
+        self._delete_tree = delete_tree
         self._paths = paths
         self._overlay_checked = False
 
     async def prepare(self, *, subagent_id: str, source: Path | None, mode: Mode) -> Prepared:
-        """The conversation's directories, made at its first run and kept for the following ones.
+        """The subagent's directories, made at its first run and kept for the following ones.
 
-        ``source`` None: an empty workspace.  No container of the conversation may be running.  Raises
-        InvalidRequestError (the repo cannot be used, and why), ConflictError (the conversation works on another repo)
+        ``source`` None: an empty workspace.  No container of the subagent may be running.  Raises
+        InvalidRequestError (the repo cannot be used, and why), ConflictError (the subagent works on another repo)
         and StorageError (the state directory cannot hold a workspace).
         """
-        base = self._base(subagent_id)
+        base = self.base(subagent_id)
         if source is None and mode == "direct":
             raise InvalidRequestError("the workspace mode 'direct' needs a repo")
         lower = await asyncio.to_thread(self._make, base, source, mode)
@@ -63,21 +65,17 @@ class DirectoryWorkspaces(Reviews):
         return Prepared(mount=_mount(base, lower, mode), home=base / "home")
 
     def mount_of(self, *, subagent_id: str, source: Path | None, mode: Mode) -> WorkspaceMount:
-        """The mount of a prepared conversation, without touching the disk."""
-        base = self._base(subagent_id)
+        """The mount of a prepared subagent, without touching the disk."""
+        base = self.base(subagent_id)
         return _mount(base, source or base / "empty", mode)
 
     async def discard(self, subagent_id: str) -> None:
-        """Remove everything of a conversation; fine when there is nothing.  Raises StorageError."""
-        base = self._base(subagent_id)
+        """Remove everything of a subagent; fine when there is nothing.  Raises StorageError."""
+        base = self.base(subagent_id)
         if not await asyncio.to_thread(removed, base):
             await self._delete_tree(base)
             if await asyncio.to_thread(os.path.lexists, base):
                 raise StorageError(f"{base} could not be removed")
-
-    async def recover(self) -> dict[str, Literal["completed", "rolled_back"]]:
-        """Finish the applies that a crash interrupted; by subagent, how each ended."""
-        return await self.recover_in(self._paths.state_dir / "subagents")
 
     async def make_control_dir(self, run_id: str, prompt: str) -> Path:
         """The control directory of a run, with the file ``prompt`` in it.  Raises StorageError."""
@@ -95,7 +93,8 @@ class DirectoryWorkspaces(Reviews):
         """Ids of the control directories that belong to none of the ``active`` runs."""
         return await asyncio.to_thread(_stale, self._paths.runtime_dir, frozenset(active))
 
-    def _base(self, subagent_id: str) -> Path:
+    def base(self, subagent_id: str) -> Path:
+        """The subagent's own directory.  Raises InvalidRequestError."""
         if not ID.fullmatch(subagent_id):
             raise InvalidRequestError("a subagent id has 32 hexadecimal digits")
         return self._paths.subagent_dir(subagent_id)
@@ -122,7 +121,6 @@ class DirectoryWorkspaces(Reviews):
                 check_overlay_home(base.parent)
                 self._overlay_checked = True
             own_directory(base)
-            finish(base, f"{SCRATCH_PREFIX}old")
             for name in ("home", "upper", "work") if mode in _LAYERED else ("home",):
                 own_directory(base / name)
             if source is None:
@@ -132,7 +130,8 @@ class DirectoryWorkspaces(Reviews):
             for left in base.glob(f"{SCRATCH_PREFIX}*"):  # a service died while it looked at the changes
                 shutil.rmtree(left, ignore_errors=True)
             if known_source is None:
-                _write(base, "source.json", json.dumps({"given": source and str(source), "real": str(lower)}).encode())
+                given = {"given": source and str(source), "real": str(lower)}
+                write_whole(base / "source.json", json.dumps(given).encode())
         except OSError as error:
             raise _storage_error(base, error) from error
         return lower
@@ -152,7 +151,7 @@ def _check_same(known: tuple[str | None, Path] | None, lower: Path | None) -> No
     if known is None or (known[1] if known[0] is not None else None) == lower:
         return
     has = f"on {known[1]}" if known[0] is not None else "without a repo"
-    raise ConflictError(f"this conversation works {has}: start a new one for {lower or 'an empty workspace'}")
+    raise ConflictError(f"this subagent works {has}: start a new one for {lower or 'an empty workspace'}")
 
 
 def _make_control_dir(directory: Path, prompt: str) -> None:
@@ -164,21 +163,9 @@ def _make_control_dir(directory: Path, prompt: str) -> None:
     try:
         directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         own_directory(directory)
-        _write(directory, "prompt", prompt.encode("utf-8", "replace"))
+        write_whole(directory / "prompt", prompt.encode("utf-8", "replace"))
     except OSError as error:
         raise _storage_error(directory, error) from error
-
-
-def _write(directory: Path, name: str, data: bytes) -> None:
-    """Write a file that is there whole or not at all, readable by us alone."""
-    part = directory / f".{name}.part"
-    part.unlink(missing_ok=True)
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(directory / name)
 
 
 def _stale(runtime_dir: Path, active: frozenset[str]) -> list[str]:

@@ -30,6 +30,7 @@ FOREIGN_FILE_SYSTEMS: Final = frozenset(
     }
 )
 """Where the kernel refuses an overlay's upper directory, or takes one and loses what is written there."""
+_SERVED: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "virtiofs"})
 _PROBE: Final = "user.podmentor.probe"
 
 
@@ -92,8 +93,14 @@ def check_overlay_home(directory: Path) -> None:
         ) from error
 
 
+def has_foreign_clock(repo: Path) -> bool:
+    """Whether the time stamps of files there may come from another machine's clock."""
+    kind = file_system_of(repo)
+    return kind in _SERVED or kind.startswith("fuse")
+
+
 def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
-    """Type of the file system that ``path`` is on; empty when it cannot be told."""
+    """Type of the file system that ``path`` is on; empty when it cannot be found."""
     real = os.fsencode(path.resolve())
     best, kind = -1, ""
     for line in mountinfo.read_bytes().splitlines():

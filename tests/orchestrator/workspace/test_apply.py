@@ -10,9 +10,8 @@ import pytest
 
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
 from orchestrator.workspace.apply import base_record, rollback, transaction
-from orchestrator.workspace.service import nanoseconds
-from tests.orchestrator.workspace.changes.test_export import git
-from tests.orchestrator.workspace.overlay import EARLIER, Overlay, outcomes
+from tests.orchestrator.workspace.changes.test_patch import git
+from tests.orchestrator.workspace.overlay import EARLIER, Overlay, nanoseconds, outcomes
 from tests.orchestrator.workspace.trees import File, Link, Tree, make, opaque, read, whiteout, without_empty
 
 OLD: Tree = {
@@ -345,14 +344,14 @@ async def test_a_crash_leaves_before_or_after_and_the_next_start_says_which(
         await overlay.apply()
     except Crash:
         crashed = True
-    how = await overlay.reviews.recover_in(tmp_path)
+    how = await overlay.workspaces.recover()
     if not crashed:
         assert (how, read(overlay.repo)) == ({}, NEW)
         return
     assert set(how.values()) <= {"rolled_back"}
     assert read(overlay.repo) == OLD
     assert [p.name for p in tmp_path.rglob(".podmentor*")] == []
-    assert await overlay.reviews.recover_in(tmp_path) == {}
+    assert await overlay.workspaces.recover() == {}
 
 
 async def test_a_crash_behind_the_last_step_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +365,7 @@ async def test_a_crash_behind_the_last_step_counts_as_done(tmp_path: Path, monke
     with pytest.raises(Crash):
         await overlay.apply()
     monkeypatch.undo()
-    assert await overlay.reviews.recover_in(tmp_path) == {"subagent": "completed"}
+    assert await overlay.workspaces.recover() == {"subagent": "completed"}
     assert read(overlay.repo) == NEW
 
 

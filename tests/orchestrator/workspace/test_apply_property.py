@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConflictError
-from tests.orchestrator.workspace.changes.test_export import git
+from tests.orchestrator.workspace.changes.test_patch import git
 from tests.orchestrator.workspace.overlay import EARLIER, Overlay
 from tests.orchestrator.workspace.test_changes_property import edited, edits
 from tests.orchestrator.workspace.trees import File, Tree, make, paths, read, without_empty
@@ -126,7 +126,10 @@ def test_a_branch_has_what_the_agent_sees(trees: tuple[Tree, Tree], seed: int) -
         git(overlay.repo, "init", "-q", "-b", "main")
         git(overlay.repo, "add", "-A", "-f")
         git(overlay.repo, "commit", "-q", "--allow-empty", "-m", "First")
-        asyncio.run(overlay.apply(branch="agent"))
+        made = asyncio.run(overlay.apply(branch="agent"))
+        assert (made.branch is None) == (old == without_empty(new))
+        if made.branch is None:
+            return
         copy = overlay.base.parent / "copy"
         git(overlay.repo, "-c", "core.protectNTFS=false", "worktree", "add", "-q", str(copy), "agent")
         found = read(copy)

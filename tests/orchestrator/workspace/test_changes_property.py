@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from orchestrator.contract.changes import ChangeSelection, FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
-from orchestrator.workspace.changes.export import list_changes, unified_patch
+from tests.orchestrator.workspace.overlay import list_changes, unified_patch
 from tests.orchestrator.workspace.trees import (
     File,
     Link,
     Tree,
-    fake_whiteout,
     make,
     make_upper,
     paths,
@@ -149,8 +148,8 @@ def test_git_applies_the_patch_and_gets_what_the_agent_has(trees: tuple[Tree, Tr
 
         async def both() -> tuple[list[FileChange], bytes]:
             return (
-                await list_changes(mount, whiteout=fake_whiteout),
-                await unified_patch(mount, ChangeSelection(ignored=True), whiteout=fake_whiteout),
+                await list_changes(mount),
+                await unified_patch(mount, ChangeSelection(ignored=True)),
             )
 
         found, patch = asyncio.run(both())

@@ -43,7 +43,7 @@ async def test_what_we_may_not_remove_is_removed_with_help(tmp_path: Path, monke
         asked.append(path)
 
     monkeypatch.setattr("orchestrator.workspace.service.removed", lambda _: False)
-    overlay.reviews._delete_tree = help_with
+    overlay.workspaces._delete_tree = help_with
     await overlay.discard()
     assert [path.parent for path in asked] == [overlay.base]
     assert await overlay.changes() == []

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import ConflictError, NotFoundError, StorageError
-from orchestrator.workspace import snapshot
+from orchestrator.workspace import content_store, snapshot
 from orchestrator.workspace.overlay.diff import is_whiteout
 from tests.orchestrator.workspace.overlay import Overlay
 from tests.orchestrator.workspace.test_apply_property import SLOW
@@ -145,7 +145,7 @@ async def test_many_new_files_are_flushed_at_once(tmp_path: Path, monkeypatch: p
     flushed: list[int] = []
     at_once: list[int] = []
     monkeypatch.setattr("os.fsync", flushed.append)
-    monkeypatch.setattr(snapshot, "sync_file_system", at_once.append)
+    monkeypatch.setattr(content_store, "sync_file_system", at_once.append)
     await overlay.ended(THREE)
     assert len(at_once) == 1
     assert len(flushed) < 30
@@ -177,7 +177,7 @@ async def test_a_crash_in_the_middle_of_the_exchange_is_finished(tmp_path: Path,
     (overlay.base / snapshot.NEXT / "back").write_text("x")
     if moved:
         overlay.upper.rename(overlay.base / "scratch-1-old")
-    await overlay.reviews.recover_in(tmp_path)
+    await overlay.workspaces.recover()
     assert [p.name for p in overlay.upper.iterdir()] == ["back"]
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.client.api import ApiClient
 from orchestrator.cli.ui.console import out
 from orchestrator.cli.ui.diff import print_diff, shortened
 from orchestrator.cli.ui.summary import print_changes
@@ -85,6 +86,17 @@ def test_apply_says_what_it_did(invoke: Invoke, served: ThreadedApi, api: FakeAp
     assert api.bodies[1] == everything | wanted
     assert invoke("changes", "apply", "sub_a1", "-m", "text").exit_code == 2
     assert json.loads(invoke("changes", "apply", "sub_a1", "--json").output)["applied"] is True
+
+
+def test_a_branch_with_nothing_to_commit_is_said(
+    invoke: Invoke, served: ThreadedApi, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*arguments: object) -> dict[str, object]:
+        return {"applied": False, "files": [], "branch": None, "commit": None}
+
+    monkeypatch.setattr(ApiClient, "apply", nothing)
+    done = invoke("changes", "apply", "sub_a1", "--branch", "b")
+    assert (done.exit_code, done.output) == (0, "nothing to commit: no branch was made\n")
 
 
 def test_conflicts_are_shown_one_by_one(invoke: Invoke, served: ThreadedApi, api: FakeApi) -> None:

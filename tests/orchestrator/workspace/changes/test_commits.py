@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import NotFoundError
-from orchestrator.workspace.changes.export import export_commits, list_commits
-from tests.orchestrator.workspace.changes.test_export import git, mount, upper
+from tests.orchestrator.workspace.changes.test_patch import git, mount, upper
+from tests.orchestrator.workspace.overlay import export_commits, list_commits
 
 __all__ = ["mount"]
 

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from orchestrator.contract.changes import ChangeSelection
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.workspace.changes import ignores
-from orchestrator.workspace.changes.export import list_changes, unified_patch
 from orchestrator.workspace.changes.ignores import ignored_paths
-from tests.orchestrator.workspace.changes.test_export import git, mount, upper
+from tests.orchestrator.workspace.changes.test_patch import git, mount, upper
+from tests.orchestrator.workspace.overlay import list_changes, unified_patch
 from tests.orchestrator.workspace.trees import fake_whiteout, opaque, whiteout
 
 __all__ = ["mount"]
 
 
 async def listed(mount: WorkspaceMount) -> dict[str, bool]:
-    return {c.path: c.ignored for c in await list_changes(mount, whiteout=fake_whiteout)}
+    return {c.path: c.ignored for c in await list_changes(mount)}
 
 
 async def test_rules_of_the_repo_and_of_the_agent(mount: WorkspaceMount) -> None:
@@ -72,7 +72,7 @@ async def test_an_ignored_file_is_in_the_patch_only_when_asked_for(mount: Worksp
     (upper(mount) / "out" / "x").write_text("x\n")
 
     async def patch(**wanted: object) -> bytes:
-        return await unified_patch(mount, ChangeSelection(**wanted), whiteout=fake_whiteout)  # type: ignore[arg-type]
+        return await unified_patch(mount, ChangeSelection(**wanted))  # type: ignore[arg-type]
 
     assert await patch() == b""
     assert await patch(paths=("out",)) == b""

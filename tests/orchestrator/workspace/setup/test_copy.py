@@ -12,7 +12,7 @@ from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import ConflictError, StorageError
 from orchestrator.workspace import DirectoryWorkspaces
 from orchestrator.workspace.setup.copy import make_copy
-from tests.orchestrator.workspace.overlay import EARLIER, no_delete
+from tests.orchestrator.workspace.overlay import no_delete
 from tests.orchestrator.workspace.trees import File, Link, Tree, fake_whiteout, make, read, whiteout
 
 ID = "0" * 32
@@ -46,7 +46,7 @@ async def prepared(workspaces: DirectoryWorkspaces, repo: Path) -> WorkspaceMoun
 
 async def apply(workspaces: DirectoryWorkspaces, mount: WorkspaceMount, **more: object) -> None:
     request = ApplyRequest(**more)  # type: ignore[arg-type]
-    await workspaces.apply(mount, request, began_at=EARLIER, author="agent")
+    await workspaces.apply(mount, request, author="agent")
 
 
 def agent(mount: WorkspaceMount) -> None:
@@ -70,7 +70,7 @@ async def test_the_overlay_lies_over_a_copy_that_stays_as_it_is(workspaces: Dire
 async def test_applying_brings_repo_and_copy_along(workspaces: DirectoryWorkspaces, repo: Path) -> None:
     mount = await prepared(workspaces, repo)
     agent(mount)
-    await workspaces.run_ended(mount, run_id="1" * 32, began_at=EARLIER)
+    await workspaces.run_ended(mount, run_id="1" * 32)
     (repo / "d" / "x").write_text("host\n")
     await apply(workspaces, mount)
     now = {k: v for k, v in OLD.items() if k != b"b"} | {b"a": File(b"1\n2\nthree\n4\n5\n"), b"new": File(b"new\n")}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,11 @@ import pytest
 from orchestrator.contract.changes import FileChange
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import InvalidRequestError, StorageError
-from orchestrator.workspace.changes import export
-from orchestrator.workspace.changes.export import list_changes, unified_patch
+from orchestrator.workspace.changes import tree_pair
 from orchestrator.workspace.overlay import diff
 from orchestrator.workspace.overlay.diff import LARGE_BYTES, is_whiteout
-from tests.orchestrator.workspace.trees import fake_whiteout, opaque, whiteout
+from tests.orchestrator.workspace.overlay import list_changes, unified_patch
+from tests.orchestrator.workspace.trees import opaque, whiteout
 
 
 @pytest.fixture
@@ -48,11 +51,11 @@ def git(repo: Path, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 async def listed(mount: WorkspaceMount) -> list[FileChange]:
-    return await list_changes(mount, whiteout=fake_whiteout)
+    return await list_changes(mount)
 
 
 async def patched(mount: WorkspaceMount) -> bytes:
-    return await unified_patch(mount, whiteout=fake_whiteout)
+    return await unified_patch(mount)
 
 
 async def test_nothing_changed(mount: WorkspaceMount) -> None:
@@ -186,7 +189,7 @@ async def test_a_large_file_is_compared_and_comes_as_binary(mount: WorkspaceMoun
 async def test_a_file_too_large_for_a_patch_has_a_marker_there(
     mount: WorkspaceMount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "PATCH_FILE_BYTES", 1000)
+    monkeypatch.setattr("orchestrator.workspace.changes.patch.PATCH_FILE_BYTES", 1000)
     (upper(mount) / "new").write_bytes(b"\0" * 2000)
     assert await patched(mount) == (
         b"diff --git a/new b/new\nnew file mode 100644\nBinary files /dev/null and b/new differ\n"
@@ -292,7 +295,7 @@ async def test_a_directory_that_is_too_deep_is_reported_as_a_whole(
 async def test_a_patch_that_grows_too_large_leaves_content_out_and_says_so(
     mount: WorkspaceMount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "MAX_PATCH_BYTES", 1000)
+    monkeypatch.setattr("orchestrator.workspace.changes.patch.MAX_PATCH_BYTES", 1000)
     (upper(mount) / "a").write_text("a\n" * 200)
     (upper(mount) / "b").write_text("b\n" * 300)
     patch = await patched(mount)
@@ -306,7 +309,7 @@ async def test_names_are_quoted_as_git_does(mount: WorkspaceMount) -> None:
     (upper(mount) / os.fsdecode(name)).write_text("x\n")
     (change,) = await listed(mount)
     assert change.path == name.decode("utf-8", "surrogateescape")
-    assert b'+++ "b/\\377 \\"q\\"\\\\\\n\\001"\n' in await patched(mount)
+    assert b'+++ "b/\\377 \\"q\\"\\\\\\n\\001"\t\n' in await patched(mount)
 
 
 async def test_a_readonly_workspace_has_no_changes(tmp_path: Path) -> None:
@@ -333,3 +336,119 @@ def test_a_whiteout_is_a_character_device_0_0() -> None:
     device = Path("/dev/null").stat()
     assert not is_whiteout(device)
     assert is_whiteout(os.stat_result([*device], {"st_rdev": 0}))
+
+
+@pytest.mark.parametrize("size", [0, 1, 25, 26, 27, 51, 52, 53, 104, 5000])
+async def test_binary_content_of_any_size_applies_in_both_directions(mount: WorkspaceMount, size: int) -> None:
+    before, after = b"\0" + random.Random(1).randbytes(40), b"\0" + random.Random(size).randbytes(size)
+    (mount.source / "f").write_bytes(before)
+    (upper(mount) / "f").write_bytes(after)
+    patch = await patched(mount)
+    git(mount.source, "apply", "-", stdin=patch)
+    assert (mount.source / "f").read_bytes() == after
+    git(mount.source, "apply", "-R", "-", stdin=patch)
+    assert (mount.source / "f").read_bytes() == before
+
+
+async def test_one_changed_line_in_a_long_file_is_one_hunk(mount: WorkspaceMount) -> None:
+    old = [b"%d\n" % i for i in range(50_000)]
+    (mount.source / "f").write_bytes(b"".join(old))
+    (upper(mount) / "f").write_bytes(b"".join([*old[:25_000], b"new\n", *old[25_001:]]))
+    patch = await patched(mount)
+    assert patch.count(b"\n@@ ") == 1
+    assert b"\n@@ -24998,7 +24998,7 @@" in patch
+    assert [(c.insertions, c.deletions) for c in await listed(mount)] == [(1, 1)]
+
+
+async def test_a_moved_function_keeps_the_rest_in_place(mount: WorkspaceMount) -> None:
+    (mount.source / "f").write_bytes(b"def a():\n    pass\n\ndef b():\n    pass\n\ndef c():\n    pass\n")
+    (upper(mount) / "f").write_bytes(b"def b():\n    pass\n\ndef c():\n    pass\n\ndef a():\n    pass\n")
+    (change,) = await listed(mount)
+    assert change.insertions + change.deletions == 6
+
+
+async def test_lines_end_at_newlines_alone(mount: WorkspaceMount) -> None:
+    (upper(mount) / "f").write_bytes(b"a\r\nb\x0cc\rd\n\ne")
+    assert [c.insertions for c in await listed(mount)] == [4]
+    assert b"\n+a\r\n+b\x0cc\rd\n+\n+e\n\\ No newline at end of file\n" in await patched(mount)
+
+
+async def test_what_git_cannot_compare_in_time_comes_as_binary_and_the_rest_as_text(
+    mount: WorkspaceMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines with no anchor and no common part worth finding keep git busy for half a minute."""
+    monkeypatch.setattr(tree_pair, "DIFF_SECONDS", 0.5)
+    choice = random.Random(1)
+    old, new = (b"".join(choice.choices([b"a\n", b"b\n"], k=LARGE_BYTES // 2)) for _ in range(2))
+    (mount.source / "hostile").write_bytes(old)
+    (upper(mount) / "hostile").write_bytes(new)
+    (mount.source / "plain").write_bytes(b"1\n")
+    (upper(mount) / "plain").write_bytes(b"2\n")
+    began = time.monotonic()
+    assert [(c.path, c.binary, c.insertions) for c in await listed(mount)] == [
+        ("hostile", True, 0),
+        ("plain", False, 1),
+    ]
+    patch = await patched(mount)
+    assert time.monotonic() - began < 20
+    assert b"\n-1\n+2\n" in patch
+    git(mount.source, "apply", "-", stdin=patch)
+    assert (mount.source / "hostile").read_bytes() == new
+
+
+async def test_content_for_which_there_is_no_room_is_left_out_and_says_so(
+    mount: WorkspaceMount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_pair, "CONTENT_BYTES", 10)
+    (mount.source / "a").write_bytes(b"1234\n")
+    (upper(mount) / "a").write_bytes(b"5678\n")
+    (mount.source / "b").write_bytes(b"1\n")
+    (upper(mount) / "b").write_bytes(b"2\n")
+    assert [(c.path, c.binary) for c in await listed(mount)] == [("a", False), ("b", True)]
+    patch = await patched(mount)
+    assert b"\n+5678\n" in patch
+    assert patch.endswith(b"diff --git a/b b/b\nBinary files a/b and b/b differ\n")
+
+
+async def test_nothing_of_the_agents_changes_how_git_compares(
+    mount: WorkspaceMount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = tmp_path / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    evil.chmod(0o755)
+    config = f'[diff]\n\texternal = {evil}\n\tnoprefix = true\n[diff "x"]\n\ttextconv = {evil}\n\tcommand = {evil}\n'
+    for directory in (mount.source, upper(mount)):
+        (directory / ".git").mkdir()
+        (directory / ".git" / "config").write_text(config)
+        (directory / ".gitattributes").write_text("* -diff diff=x\n")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".gitconfig").write_text(config)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", str(evil))
+    monkeypatch.setenv("GIT_DIFF_OPTS", "-u0")
+    (mount.source / "f").write_bytes(b"1\n2\n")
+    (upper(mount) / "f").write_bytes(b"1\n3\n")
+    assert b"--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n" in await patched(mount)
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_a_symlink_in_the_place_of_binary_content_can_be_read(mount: WorkspaceMount) -> None:
+    (mount.source / "f").write_bytes(b"\0\1")
+    (upper(mount) / "f").symlink_to("target")
+    (change,) = await listed(mount)
+    assert (change.binary, change.insertions, change.deletions) == (True, 1, 0)
+    patch = await patched(mount)
+    assert patch.index(b"deleted file mode 100644") < patch.index(b"new file mode 120000")
+    assert b"\n+target\n" in patch
+    git(mount.source, "apply", "-", stdin=patch)
+    assert (mount.source / "f").is_symlink()
+
+
+async def test_two_contents_with_one_name_are_refused(mount: WorkspaceMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can make SHA-1 collide could else show one content and have another applied."""
+    same = hashlib.sha1(b"", usedforsecurity=False)
+    monkeypatch.setattr("orchestrator.workspace.changes.tree_pair.hashlib.sha1", lambda data, **_: same)
+    (mount.source / "f").write_bytes(b"1\n")
+    (upper(mount) / "f").write_bytes(b"2\n")
+    with pytest.raises(StorageError, match="same SHA-1"):
+        await patched(mount)
