@@ -16,11 +16,10 @@ from orchestrator.doctor import working_runtime
 from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.podman.service import podman_environment
-from orchestrator.runs.auth_container import Aside
 from orchestrator.runs.limits.free_space import refuse_full
 from orchestrator.system.locks import try_lock
 
-__all__ = ["Aside", "instance_id", "make_directories", "owned", "podman_runtime"]
+__all__ = ["instance_id", "make_directories", "owned", "podman_runtime"]
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ async def podman_runtime(
     image_tags: Mapping[str, str] | None = None,
     metrics: Metrics = NO_METRICS,
 ) -> PodmanRuntime:
-    """The runtime, started; ``stack`` lets go of it.  ``image_tags``: images to use instead of the current ones."""
+    """The runtime, started; ``stack`` closes it.  ``image_tags``: images to use instead of the current ones."""
     runtime = PodmanRuntime(
         config=config.podman,
         runtime_dir=paths.runtime_dir,
@@ -78,7 +77,7 @@ def owned(lock_file: Path) -> Iterator[None]:
 
 
 def instance_id(state_dir: Path) -> str:
-    """What tells this state directory's containers from those of others; made once."""
+    """A label that only this state directory's containers have, made once: 32 hex digits."""
     path = state_dir / "instance"
     try:
         with path.open("x") as file:

@@ -16,8 +16,8 @@ from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import DiskExceededError, PodmentorError
 from orchestrator.runs.limits.disk_meter import DiskMeter, DiskPlaces, Inside
 from orchestrator.runs.limits.messages import WARN_AT, measures, size_words
+from orchestrator.runs.storage.database import to_json
 from orchestrator.runs.storage.store import Store, StoredRun
-from orchestrator.runs.stream.journal import to_json
 
 INTERVAL: Final = 0.5
 """Seconds between two looks at the file system's free space."""

@@ -15,7 +15,6 @@ from orchestrator.contract.sandbox import SandboxExit, StartedSandbox, Workspace
 from orchestrator.events import Error, ErrorReason, Status
 from orchestrator.runs.limits.cgroup import NEAR, CgroupMemory
 from orchestrator.runs.limits.disk_limit import DiskLimit
-from orchestrator.runs.limits.free_space import Space
 from orchestrator.runs.limits.memory_watchdog import MemoryMeter, ProcessTable, watch_memory
 from orchestrator.runs.limits.messages import WARN_AT, exceeded, measures, size_words, warning
 from orchestrator.runs.stream.decoder import LogDecoder
@@ -48,14 +47,12 @@ class RunMonitor:
         decoder: LogDecoder,
         *,
         disk: DiskLimit,
-        space: Space,
         processes: ProcessTable,
         warn: Callable[[Status], None],
     ) -> None:
         self._record = record
         self._decoder = decoder
         self._disk = disk
-        self._space = space
         self._processes = processes
         self._warn = warn
         self._tasks = TaskOwner(f"limits of run {record.run_id[:8]}")
@@ -85,10 +82,9 @@ class RunMonitor:
         await self._disk.adopt(account)
 
     def begin(self, record: RunRecord, pump: Pump) -> None:
-        """Watch the times, which run from ``record.started_at``, and the room on the disk of the state directory."""
+        """Watch the times, which run from ``record.started_at``."""
         self._record = record
         self._tasks.spawn(self._clock(pump), name="clock")
-        self._tasks.spawn(self._space.watch(self.decide), name="space")
 
     def watch(self, sandbox: StartedSandbox, log_path: Path, *, by_cgroup: bool) -> None:
         """Watch what the sandbox uses.  ``by_cgroup``: the kernel keeps the memory limit."""

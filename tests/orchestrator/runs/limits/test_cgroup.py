@@ -148,7 +148,7 @@ def monitor(directory: Path, table: ProcessTable, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(CgroupMemory, "of", lambda pid: CgroupMemory(directory))
     record: Any = Record()
     unasked: Any = None
-    return RunMonitor(record, unasked, disk=unasked, space=unasked, processes=table, warn=unasked)
+    return RunMonitor(record, unasked, disk=unasked, processes=table, warn=unasked)
 
 
 async def test_a_killed_tool_ends_the_run_though_the_agent_lives(

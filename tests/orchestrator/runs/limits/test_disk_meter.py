@@ -143,7 +143,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 async def fill(service: Service, subagent_id: str, size: int) -> None:
-    upper = service.deps.paths.subagent_dir(subagent_id) / "upper"
+    upper = service.world.paths.subagent_dir(subagent_id) / "upper"
     (upper / "filled").write_bytes(bytes(size))
 
 
