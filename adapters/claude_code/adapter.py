@@ -16,6 +16,9 @@ MAX_RETRIES = 3
 """The CLI's own default is 10, with which a refused key takes three minutes to be reported."""
 
 QUIET_ENV = {
+    # The provider, its address, keys, models and proxies are taken from the environment alone: what the settings of a
+    # repository say of them (``env`` in ``.claude/settings.json``) does not count.
+    "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",
     # Each of the last three alone leaves connection attempts to api.anthropic.com; the first ends them.
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",

@@ -52,6 +52,7 @@ def test_c6_the_environment_is_exactly_this() -> None:
         "HOME": "/home/agent",
         "LANG": "C.UTF-8",
         "ANTHROPIC_API_KEY": "token",
+        "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_MAX_RETRIES": "3",
         "CLAUDE_CODE_TMPDIR": "/tmp",

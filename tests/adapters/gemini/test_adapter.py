@@ -76,6 +76,7 @@ def test_the_settings_in_the_image_keep_the_cli_quiet_and_bounded() -> None:
     assert settings["telemetry"]["enabled"] is False
     assert settings["general"] == {
         "maxAttempts": 3,
+        "defaultApprovalMode": "default",
         "enableAutoUpdate": False,
         "enableAutoUpdateNotification": False,
         "sessionRetention": {"enabled": False},
