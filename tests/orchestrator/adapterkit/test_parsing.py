@@ -33,6 +33,14 @@ def test_lines_that_are_not_understood_become_events() -> None:
     assert events[-1].info["raw"].endswith("[cut: 5000 characters]")
 
 
+def test_a_script_of_the_image_reports_an_mcp_server_that_is_not_there() -> None:
+    [found] = Echo().feed(b'{"type":"podmentor.mcp","server":"db","error":"no such command"}\n')
+    assert found == Status(phase="mcp_unavailable", info={"server": "db", "reason": "no such command"})
+    [unclear] = Echo().feed(b'{"type":"podmentor.mcp","server":7}\n')
+    assert isinstance(unclear, Status)
+    assert unclear.phase == "unparsed"
+
+
 def test_deeply_nested_json_does_not_crash() -> None:
     [event] = Echo().feed(b"[" * 200_000 + b"\n")
     assert isinstance(event, Status)
