@@ -182,7 +182,7 @@ class PodmanImageBuilder:
             try:
                 yield
             except BaseException:
-                with contextlib.suppress(ImageBuildError):  # the first failure is the one to tell about
+                with contextlib.suppress(ImageBuildError):  # the first failure is the one to report
                     await self._sweep(keep=others)
                 raise
             await self._remove_work()
@@ -214,7 +214,7 @@ class PodmanImageBuilder:
         context = work / "context"
         await asyncio.to_thread(_write, context, artifact.files)
         argv = build_argv(artifact, context, no_cache=no_cache)
-        await run_lines(argv, timeout=BUILD_SECONDS, on_line=steps.detail)
+        await run_lines(argv, timeout=BUILD_SECONDS, on_line=steps.detail, apart=True)
 
     async def _prime(self, tag: str, steps: Steps) -> None:
         """Start the image once.  That it cannot be started is the host's trouble, which the self-check explains."""

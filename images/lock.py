@@ -1,13 +1,13 @@
 """One build at a time in the store of a user's Podman, whatever the state directories are."""
 
 import asyncio
-import fcntl
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from orchestrator.errors import ImageBuildError
+from orchestrator.system.locks import try_lock
 
 _POLL_SECONDS = 0.25
 
@@ -26,36 +26,26 @@ def lock_path(state_dir: Path) -> Path:
 async def build_lock(path: Path, *, timeout: float, on_wait: Callable[[], None]) -> AsyncIterator[None]:
     """Hold the lock file; ``on_wait`` is called once when somebody else has it.
 
-    The kernel lets go of it when the process ends, however it ends.  Raises ImageBuildError after ``timeout`` seconds.
+    The kernel releases it when the process ends, however it ends.  Raises ImageBuildError after ``timeout`` seconds.
     """
-    descriptor = await asyncio.to_thread(_open, path)
+    deadline = asyncio.get_running_loop().time() + timeout
+    waiting = False
+    while (descriptor := _try(path)) is None:  # a build takes minutes, so asking now and then is cheap
+        if not waiting:
+            on_wait()
+            waiting = True
+        if asyncio.get_running_loop().time() > deadline:
+            raise ImageBuildError(f"another build still holds {path} after {timeout:.0f} s")
+        await asyncio.sleep(_POLL_SECONDS)
     try:
-        # flock has no wait with a limit that a cancellation could interrupt; a build takes minutes, so asking is cheap.
-        deadline = asyncio.get_running_loop().time() + timeout
-        waiting = False
-        while not _try(descriptor):
-            if not waiting:
-                on_wait()
-                waiting = True
-            if asyncio.get_running_loop().time() > deadline:
-                raise ImageBuildError(f"another build still holds {path} after {timeout:.0f} s")
-            await asyncio.sleep(_POLL_SECONDS)
         yield
     finally:
         os.close(descriptor)
 
 
-def _open(path: Path) -> int:
+def _try(path: Path) -> int | None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return try_lock(path)
     except OSError as error:
         raise ImageBuildError(f"the lock cannot be used: {path}: {error.strerror}") from error
-
-
-def _try(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

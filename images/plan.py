@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from images.catalogue import Catalogue
-from images.recipe import SHORT, recipe_hash
 from orchestrator.contract.sandbox import IMAGE_REPOSITORY, LABEL_CLI_VERSION, LABEL_IMAGE, LABEL_RECIPE
 from orchestrator.errors import InvalidRequestError, UnknownBackendError
 
@@ -18,6 +18,11 @@ LABEL_PRIME = "podmentor.prime"
 """On the container of an image's first start."""
 CA_FILE = "ca-extra.pem"
 """In the base's build context: the certificates to trust in addition; empty when there are none."""
+
+FORMAT_VERSION = "1"
+"""Raise it when the build itself changes in a way that the recipes' files do not show."""
+SHORT = 12
+"""Digits of the hash that are part of a tag."""
 
 SUITE = "trixie"
 _SOURCES = (
@@ -124,6 +129,25 @@ def artifacts(catalogue: Catalogue, *, base: str, ca: bytes) -> dict[str, Artifa
             cli_version=backend.version,
         )
     return made
+
+
+def recipe_hash(files: Mapping[str, bytes], *inputs: str) -> str:
+    """Hash of a recipe's files (by name, in whatever order they come) and of what else the image is made from.
+
+    Every part goes in with its length, so that no two different sets of parts look the same.
+    """
+    digest = hashlib.sha256()
+
+    def add(part: bytes) -> None:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+
+    for text in (FORMAT_VERSION, str(len(inputs)), *inputs):
+        add(text.encode())
+    for name in sorted(files):
+        add(name.encode())
+        add(files[name])
+    return digest.hexdigest()
 
 
 def select(catalogue: Catalogue, backends: Sequence[str]) -> list[str]:

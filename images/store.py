@@ -155,7 +155,7 @@ async def leftover_containers() -> list[str]:
 def parse_leftovers(listing: bytes) -> list[str]:
     """From the answer of ``podman ps --all --external --format=json``, in which builds have the state ``storage``.
 
-    So has any other container for the moment in which Podman makes it, so builds are told by their names.
+    So has any other container for the moment in which Podman makes it, so builds are known by their names.
     """
     try:
         rows: list[dict[str, Any]] = json.loads(listing or b"[]") or []

@@ -1,12 +1,14 @@
 """The certificates that builds and images trust in addition to Debian's own."""
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
-from images.recipe import certificates
 from orchestrator.errors import ImageBuildError
 
 HOST_ANCHORS = (Path("/usr/local/share/ca-certificates"), Path("/etc/pki/ca-trust/source/anchors"))
 """Where an administrator of Debian's or Fedora's family puts certificates of the house."""
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def extra_certificates(bundle: Path | None, *, anchors: tuple[Path, ...] = HOST_ANCHORS) -> bytes:
@@ -36,3 +38,12 @@ def _readable(directory: Path) -> list[bytes]:
                     f"{path} cannot be read ({error.strerror}): make it readable, or name a bundle with --ca-bundle"
                 ) from error
     return found
+
+
+def certificates(pem_files: Iterable[bytes]) -> bytes:
+    """The certificates of some PEM files as one file: each once, in an order that does not depend on the files'.
+
+    Comments and private keys that may stand beside them are left out.
+    """
+    found = {b"\n".join(block.split(b"\r\n")) for pem in pem_files for block in _CERTIFICATE.findall(pem)}
+    return b"".join(block + b"\n" for block in sorted(found))

@@ -13,6 +13,7 @@ from orchestrator.api.routing import register
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config
 from orchestrator.contract.accounts import AccountService
+from orchestrator.contract.changes import ChangeService
 from orchestrator.contract.credentials import Credentialing, UserKeys
 from orchestrator.contract.metrics import MetricsPage
 from orchestrator.contract.runs import RunService
@@ -26,6 +27,7 @@ _CLOSE_SECONDS: Final = 1.0
 def create_app(
     *,
     runs: RunService,
+    changes: ChangeService,
     accounts: AccountService,
     tokens: TokenStore,
     credentials: Credentialing,
@@ -36,7 +38,7 @@ def create_app(
     version: str,
     stall_seconds: float = STALL_SECONDS,
 ) -> web.Application:
-    """The HTTP API over ``runs``.
+    """The HTTP API over the services that are handed in.
 
     ``instance``: tells services on one machine apart (shown by /healthz).  ``stall_seconds``: how long one write to a
     streaming client may take.  The application owns nothing of what it is handed: whoever made it closes it.
@@ -45,6 +47,7 @@ def create_app(
         middlewares=[errors_as_problems, host_guard(config.server)], client_max_size=config.server.max_body_bytes
     )
     app[context.RUNS] = runs
+    app[context.CHANGES] = changes
     app[context.ACCOUNTS] = accounts
     app[context.TOKENS] = tokens
     app[context.CREDENTIALS] = credentials

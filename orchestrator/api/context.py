@@ -11,6 +11,7 @@ from orchestrator.api.identity import Identity
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Config
 from orchestrator.contract.accounts import AccountService
+from orchestrator.contract.changes import ChangeService
 from orchestrator.contract.credentials import Credentialing, UserKeys
 from orchestrator.contract.metrics import MetricsPage
 from orchestrator.contract.runs import RunService
@@ -27,6 +28,7 @@ class About:
 
 ACCOUNTS: Final[web.AppKey[AccountService]] = web.AppKey("accounts")
 RUNS: Final[web.AppKey[RunService]] = web.AppKey("runs")
+CHANGES: Final[web.AppKey[ChangeService]] = web.AppKey("changes")
 CREDENTIALS: Final[web.AppKey[Credentialing]] = web.AppKey("credentials")
 OWN_KEYS: Final[web.AppKey[UserKeys]] = web.AppKey("own_keys")
 METRICS: Final[web.AppKey[MetricsPage]] = web.AppKey("metrics")

@@ -5,7 +5,6 @@ whole text is stored, which is enough for a secret that cannot be guessed.  Ever
 token revoked by another process is refused at once.
 """
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -13,21 +12,19 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from orchestrator.api.identity import LOCAL_OWNER, ROLES, Identity, Role, check_name
 from orchestrator.api.local_token import LOCAL_PREFIX
-from orchestrator.errors import InvalidRequestError, NotFoundError, StorageError, UnauthorizedError
-from orchestrator.system.sqlite_file import ensure_private_file, storage_error
+from orchestrator.errors import InvalidRequestError, NotFoundError, UnauthorizedError
+from orchestrator.system.sqlite import BUSY_MS, SqliteThread
+from orchestrator.system.times import parse, rfc3339, utc_now
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 _FORM = re.compile(r"pmt_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
-_BUSY_MS: Final = 5000
 _USE_STEP: Final = timedelta(minutes=1)
 """``last_used_at`` is written at most this often: a busy client must not cost a write per request."""
 _UNKNOWN: Final = "the token is not known here: make one with `podmentor token create`"
@@ -76,11 +73,6 @@ class NewToken:
         return f"NewToken(record={self.record!r})"
 
 
-def utc_now() -> datetime:
-    """The present, as an aware datetime: what expiry is held against."""
-    return datetime.now(UTC)
-
-
 class TokenStore:
     """The table ``tokens`` in the service's database, on a connection and a thread of its own.
 
@@ -89,11 +81,9 @@ class TokenStore:
     """
 
     def __init__(self, path: Path, *, local_token: str | None = None, now: Callable[[], datetime] = utc_now) -> None:
-        self._path = path
         self._local = local_token.encode() if local_token else None
         self._now = now
-        self._connection: sqlite3.Connection | None = None
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokens")
+        self._database = SqliteThread(path, name="the token store", prepare=_make_schema)
 
     async def __aenter__(self) -> Self:
         try:
@@ -108,15 +98,11 @@ class TokenStore:
 
     async def open(self) -> None:
         """Open the database now, so that trouble shows at the start; otherwise the first use opens it."""
-        await self._run(lambda _: None)
+        await self._database.run(lambda _: None)
 
     async def aclose(self) -> None:
         """Close the connection and end the thread.  Safe to call twice."""
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
-        except RuntimeError:
-            return  # the thread has ended already
-        self._executor.shutdown(wait=False)
+        await self._database.aclose()
 
     async def create(self, name: str, role: Role, *, expires_at: datetime | None = None) -> NewToken:
         """Make a token.  Raises InvalidRequestError for a name that is not plain, an unknown role, a time gone by."""
@@ -131,13 +117,13 @@ class TokenStore:
             id=token_id,
             name=name,
             role=role,
-            created_at=_text(self._now()),
+            created_at=_seconds(self._now()),
             last_used_at=None,
-            expires_at=None if expires_at is None else _text(expires_at),
+            expires_at=None if expires_at is None else _seconds(expires_at),
             revoked_at=None,
         )
         row = (record.id, _digest(text), record.name, record.role, record.created_at, record.expires_at)
-        await self._run(
+        await self._database.run(
             lambda db: db.execute(
                 "INSERT INTO tokens (id, hash, name, role, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)", row
             )
@@ -147,21 +133,22 @@ class TokenStore:
     async def list_tokens(self) -> list[TokenRecord]:
         """All tokens, the revoked ones too, oldest first."""
         query = f"SELECT {_COLUMNS} FROM tokens ORDER BY created_at, id"  # noqa: S608 - our own constant
-        return await self._run(lambda db: [_record(row) for row in db.execute(query)])
+        return await self._database.run(lambda db: [_record(row) for row in db.execute(query)])
 
     async def revoke(self, token_id: str) -> TokenRecord:
         """Refuse the token from now on; idempotent.  Raises NotFoundError."""
 
         def work(db: sqlite3.Connection) -> TokenRecord:
             db.execute(
-                "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (_text(self._now()), token_id)
+                "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
+                (_seconds(self._now()), token_id),
             )
             row = db.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (token_id,)).fetchone()  # noqa: S608
             if row is None:
                 raise NotFoundError("there is no token with this id: `podmentor token list` shows them")
             return _record(row)
 
-        return await self._run(work)
+        return await self._database.run(work)
 
     async def authenticate(self, text: str) -> Identity:
         """Who holds ``text``.  Raises UnauthorizedError."""
@@ -172,7 +159,7 @@ class TokenStore:
         match = _FORM.fullmatch(text)
         if match is None:
             raise UnauthorizedError(_UNKNOWN)
-        return await self._run(lambda db: self._check(db, match.group(1), text))
+        return await self._database.run(lambda db: self._check(db, match.group(1), text))
 
     def _check(self, db: sqlite3.Connection, token_id: str, text: str) -> Identity:
         row = db.execute(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", (token_id,)).fetchone()  # noqa: S608
@@ -183,42 +170,15 @@ class TokenStore:
         now = self._now()
         if record.revoked_at is not None:
             raise UnauthorizedError("the token has been revoked")
-        if record.expires_at is not None and datetime.fromisoformat(record.expires_at) <= now:
+        if record.expires_at is not None and parse(record.expires_at) <= now:
             raise UnauthorizedError("the token has expired")
-        if record.last_used_at is None or now - datetime.fromisoformat(record.last_used_at) >= _USE_STEP:
-            _note_use(db, token_id, _text(now))
+        if record.last_used_at is None or now - parse(record.last_used_at) >= _USE_STEP:
+            _note_use(db, token_id, _seconds(now))
         return Identity(user_id=record.name, role=record.role)
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """``work`` on the connection, in the thread; bounded by SQLite's busy timeout."""
 
-        def job() -> T:
-            try:
-                return work(self._connection or self._open())
-            except sqlite3.DatabaseError as error:
-                raise storage_error(error, self._path) from error
-            except (sqlite3.Error, OSError) as error:
-                raise StorageError(f"the token store cannot be used ({error}): look at the state directory") from error
-
-        return await asyncio.get_running_loop().run_in_executor(self._executor, job)
-
-    def _open(self) -> sqlite3.Connection:
-        ensure_private_file(self._path)
-        connection = sqlite3.connect(self._path, timeout=_BUSY_MS / 1000, isolation_level=None)
-        try:
-            connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(_SCHEMA)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
-        return connection
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+def _make_schema(db: sqlite3.Connection) -> None:
+    db.execute(_SCHEMA)
 
 
 def _note_use(db: sqlite3.Connection, token_id: str, now: str) -> None:
@@ -229,15 +189,15 @@ def _note_use(db: sqlite3.Connection, token_id: str, now: str) -> None:
     except sqlite3.OperationalError as error:
         log.debug("the last use of token %s is not noted: %s", token_id, error)
     finally:
-        db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _seconds(moment: datetime) -> str:
+    return rfc3339(moment, "seconds")
 
 
 def _record(row: tuple[Any, ...]) -> TokenRecord:

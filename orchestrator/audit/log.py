@@ -12,13 +12,13 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from orchestrator.contract.audit import ENVELOPE, SERVICE, Fact
 from orchestrator.contract.metrics import AUDIT_FAILURES, AUDIT_LINES, NO_METRICS, Metrics
 from orchestrator.errors import StorageError
+from orchestrator.system import times
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ KEPT: Final = 8
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return times.now("milliseconds")
 
 
 class AuditLog:

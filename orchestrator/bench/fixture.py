@@ -10,6 +10,7 @@ from typing import Protocol
 from orchestrator.bench.results import Usage
 from orchestrator.config.models import Paths
 from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.changes import ChangeService
 from orchestrator.contract.runs import RunService
 
 
@@ -45,6 +46,7 @@ class Stage:
 
     adapter: BaseAdapter
     runs: RunService
+    changes: ChangeService
     provider: ScriptedService
     spoken: Callable[[str], str]
     """The text that a scenario has the model say."""

@@ -184,8 +184,8 @@ async def _held(stage: Stage, _: Mapping[str, Seen]) -> Seen:
 async def _edit(stage: Stage, _: Mapping[str, Seen]) -> Seen:
     before = await asyncio.to_thread(snapshot, stage.repo)
     run = await make_run(stage, prompt_of("edit"), repo=stage.repo)
-    changes = await stage.runs.changes(run.record.subagent_id, user_id=USER)
-    patch = await stage.runs.patch(run.record.subagent_id, user_id=USER)
+    changes = await stage.changes.changes(run.record.subagent_id, user_id=USER)
+    patch = await stage.changes.patch(run.record.subagent_id, user_id=USER)
     facts = {
         "changes": [(change.path, change.change) for change in changes],
         "patch": patch.decode("utf-8", "replace"),

@@ -11,26 +11,19 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from orchestrator.audit import AuditLog
 from orchestrator.bench.fixture import Stage
 from orchestrator.bench.results import Usage
 from orchestrator.bench.runner import clear
 from orchestrator.bootstrap.runtime import make_directories, owned
-from orchestrator.bootstrap.service import (
-    ADAPTER_REGISTRY,
-    SAMPLE_FILES,
-    AuditLog,
-    assemble,
-    counted,
-    delete_tree,
-    image_builder,
-    load_adapters,
-    scripted_provider,
-    spoken,
-)
+from orchestrator.bootstrap.service import assemble, image_builder, scripted_provider
 from orchestrator.bootstrap.vault import credential_chain
 from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig, Paths, RunsConfig, StorageConfig
 from orchestrator.config.paths import resolve_paths
 from orchestrator.errors import StorageError
+from orchestrator.podman.delete_tree import delete_tree
+from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
+from orchestrator.scripted import SAMPLE_FILES, counted, spoken
 
 __all__ = ["bench_stage", "benchable", "image_builder"]
 
@@ -63,7 +56,7 @@ async def bench_stage(
         # Runs before the lock is given back: only what holds it may remove the place.
         stack.push_async_callback(_remove, place, paths.runtime_dir)
         tags = {adapter.image or backend: image_tag} if image_tag is not None else None
-        runs, _, supervisor, _, journal, _ = await assemble(
+        service = await assemble(
             own,
             paths,
             stack,
@@ -71,12 +64,14 @@ async def bench_stage(
             audit=AuditLog(paths.audit_log),
             image_tags=tags,
         )
+        runs, supervisor = service.parts.runs, service.parts.supervisor
         await asyncio.to_thread(_sample_repo, place / "repo")
         try:
             await clear(runs)  # what a bench has left that was killed
             yield Stage(
                 adapter=adapter,
                 runs=runs,
+                changes=service.parts.changes,
                 provider=provider,
                 spoken=spoken,
                 usage=Usage(prompt=prompt, cached=cached, output=output),
@@ -88,7 +83,7 @@ async def bench_stage(
         finally:
             await clear(runs)
             await supervisor.stop(drain=False)
-            journal.close()
+            service.parts.journal.close()
 
 
 def bench_config(config: Config, backend: str, *, place: Path, key: str, base_url: str, jobs: int) -> Config:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from orchestrator.audit import AuditLog
-from orchestrator.bootstrap.runtime import Aside, instance_id, make_directories, podman_runtime
+from orchestrator.bootstrap.runtime import instance_id, make_directories, podman_runtime
 from orchestrator.bootstrap.vault import with_secrets
 from orchestrator.config.environment import process_environment
 from orchestrator.config.models import Config, Paths
@@ -15,8 +15,9 @@ from orchestrator.contract.accounts import HomeKey
 from orchestrator.credentials import Homes
 from orchestrator.doctor import working_runtime
 from orchestrator.errors import UnknownBackendError
-from orchestrator.podman.environment import podman_environment
+from orchestrator.podman.service import podman_environment
 from orchestrator.registry import load_adapters
+from orchestrator.runs.auth_container import AuthContainers
 
 
 @asynccontextmanager
@@ -40,9 +41,9 @@ async def login_sandbox(
         await AuditLog(paths.audit_log).record("account.login", actor=actor, user_id=user_id, backend=backend)
         instance = await asyncio.to_thread(instance_id, paths.state_dir)
         runtime = await podman_runtime(config, paths, instance, stack)
-        aside = Aside.of(config, paths, runtime, instance)
+        containers = AuthContainers.of(config, paths, runtime, instance)
         term = process_environment().get("TERM", "xterm")
-        container_id = await stack.enter_async_context(aside.login(adapter=adapter, home=home, term=term))
+        container_id = await stack.enter_async_context(containers.login(adapter=adapter, home=home, term=term))
         oci_runtime = await working_runtime(config=config, paths=paths)
         choice = ["--runtime", oci_runtime] if oci_runtime is not None else []
         # Ctrl-C is Podman's own way out here: a CLI may pay no heed to it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import uuid
@@ -15,12 +14,12 @@ from orchestrator.config.models import Config, Paths
 from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.doctor import working_runtime
 from orchestrator.errors import ConflictError, StorageError
-from orchestrator.podman.environment import podman_environment
 from orchestrator.podman.runtime import PodmanRuntime
-from orchestrator.runs.auth_container import Aside
+from orchestrator.podman.service import podman_environment
 from orchestrator.runs.limits.free_space import refuse_full
+from orchestrator.system.locks import try_lock
 
-__all__ = ["Aside", "instance_id", "make_directories", "owned", "podman_runtime"]
+__all__ = ["instance_id", "make_directories", "owned", "podman_runtime"]
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ async def podman_runtime(
     image_tags: Mapping[str, str] | None = None,
     metrics: Metrics = NO_METRICS,
 ) -> PodmanRuntime:
-    """The runtime, started; ``stack`` lets go of it.  ``image_tags``: images to use instead of the current ones."""
+    """The runtime, started; ``stack`` closes it.  ``image_tags``: images to use instead of the current ones."""
     runtime = PodmanRuntime(
         config=config.podman,
         runtime_dir=paths.runtime_dir,
@@ -63,16 +62,13 @@ def make_directories(paths: Paths) -> None:
 @contextmanager
 def owned(lock_file: Path) -> Iterator[None]:
     """Hold the state directory.  The lock goes with the process, however it ends.  Raises ConflictError."""
-    descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if (descriptor := try_lock(lock_file)) is None:
+        holder = lock_file.read_bytes()[:32].decode("ascii", "replace").strip()
+        raise ConflictError(
+            f"another podmentor service (process {holder or 'unknown'}) uses {lock_file.parent}; stop it, or give "
+            "this one another state directory (--state)"
+        )
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            raise ConflictError(
-                f"another podmentor service (process {holder or 'unknown'}) uses {lock_file.parent}; stop it, or give "
-                "this one another state directory (--state)"
-            ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -81,7 +77,7 @@ def owned(lock_file: Path) -> Iterator[None]:
 
 
 def instance_id(state_dir: Path) -> str:
-    """What tells this state directory's containers from those of others; made once."""
+    """A label that only this state directory's containers have, made once: 32 hex digits."""
     path = state_dir / "instance"
     try:
         with path.open("x") as file:

@@ -1,6 +1,6 @@
 """The composition root of the service: with its neighbours the only module that knows concrete classes.
 
-Objects are built in a visible order and handed what they need; they are let go of in the opposite order.  Only one
+Objects are built in a visible order and handed what they need; they are closed in the opposite order.  Only one
 service may own a state directory: the lock is taken first and given back last.
 """
 
@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from images.outside import installed_recipes
+from images.catalogue import installed_recipes
 from images.upgrade import PodmanImageUpgrader
 from orchestrator.api.app import create_app
 from orchestrator.api.local_token import ensure_local_token
@@ -22,7 +22,8 @@ from orchestrator.api.server import start_servers
 from orchestrator.api.tokens import TokenStore
 from orchestrator.audit import AuditLog
 from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
-from orchestrator.bootstrap.runtime import Aside, instance_id, make_directories, owned, podman_runtime
+from orchestrator.bootstrap.runs import RunParts, assemble_runs
+from orchestrator.bootstrap.runtime import instance_id, make_directories, owned, podman_runtime
 from orchestrator.bootstrap.vault import credential_chain, enabled_backends, open_vault, with_secrets
 from orchestrator.config.models import Config, EgressConfig, Paths
 from orchestrator.config.telemetry import traces_target
@@ -31,45 +32,22 @@ from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.egress import Network, UpstreamProxy
 from orchestrator.contract.images import ImageUpgrader
-from orchestrator.contract.metrics import BUILD, NO_METRICS
+from orchestrator.contract.metrics import BUILD, NO_METRICS, Metrics
 from orchestrator.contract.traces import NO_TRACES, Traces
 from orchestrator.contract.types import AuthStatus
 from orchestrator.credentials import Homes, OwnKeys, probe_with_home
 from orchestrator.doctor import Finding, WantedImage, examine
-from orchestrator.podman.delete_tree import delete_tree
-from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
+from orchestrator.registry import load_adapters
 from orchestrator.relay.control.client import RelayProcess
 from orchestrator.runs.accounts import Accounts
-from orchestrator.runs.deps import Deps
 from orchestrator.runs.limits.memory_watchdog import ProcessTable
-from orchestrator.runs.observe.gauges import Census
-from orchestrator.runs.observe.telemetry import Watcher
-from orchestrator.runs.observe.tracing import Trails
-from orchestrator.runs.service import Runs
 from orchestrator.runs.storage.database import Database
-from orchestrator.runs.storage.store import Store
-from orchestrator.runs.stream.journal import Journal
 from orchestrator.runs.stream.log_tail import LogWatcher
-from orchestrator.runs.supervisor import Supervisor
-from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider, counted, spoken
+from orchestrator.scripted import SAMPLE_FILES, ScriptedProvider
 from orchestrator.telemetry import PrometheusMetrics, open_traces
 from orchestrator.workspace import DirectoryWorkspaces
 
-__all__ = [
-    "ADAPTER_REGISTRY",
-    "SAMPLE_FILES",
-    "Aside",
-    "AuditLog",
-    "ServiceHandle",
-    "counted",
-    "delete_tree",
-    "image_builder",
-    "load_adapters",
-    "run_doctor",
-    "running_service",
-    "scripted_provider",
-    "spoken",
-]
+__all__ = ["SAMPLE_FILES", "ServiceHandle", "image_builder", "run_doctor", "running_service", "scripted_provider"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,19 +98,21 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
         vault = await stack.enter_async_context(open_vault(config, paths))
         audit = AuditLog(paths.audit_log, metrics=metrics)
         credentials = credential_chain(config, paths, vault)
-        runs, accounts, supervisor, tokens, journal, instance = await assemble(
+        service = await assemble(
             config, paths, stack, credentials=credentials, audit=audit, metrics=metrics, traces=traces
         )
+        metrics.before_page(service.parts.gauges.look)
         metrics.put(BUILD, 1, version=release)
         app = create_app(
-            runs=runs,
-            accounts=accounts,
-            tokens=tokens,
+            runs=service.parts.runs,
+            changes=service.parts.changes,
+            accounts=service.accounts,
+            tokens=service.tokens,
             credentials=credentials,
             own_keys=OwnKeys(vault, audit, enabled_backends(config)),
             metrics=metrics,
             config=config,
-            instance=instance,
+            instance=service.instance,
             version=release,
         )
         servers = await start_servers(
@@ -147,14 +127,24 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
             token=await asyncio.to_thread(ensure_local_token, paths),
             port=servers.port,
         )
-        await audit.note("service.started", version=release, instance=instance)
+        await audit.note("service.started", version=release, instance=service.instance)
         try:
             yield handle
         finally:
-            await accounts.aclose()
-            await supervisor.stop(drain=handle.drain)
-            journal.close()
-            await audit.note("service.stopped", left_running=len(supervisor.let_go))
+            await service.accounts.aclose()
+            await service.parts.supervisor.stop(drain=handle.drain)
+            service.parts.journal.close()
+            await audit.note("service.stopped", left_running=len(service.parts.supervisor.left_running))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """Everything below the API."""
+
+    instance: str
+    parts: RunParts
+    accounts: Accounts
+    tokens: TokenStore
 
 
 async def assemble(
@@ -165,21 +155,22 @@ async def assemble(
     credentials: Credentialing,
     audit: AuditLog,
     image_tags: Mapping[str, str] | None = None,
-    metrics: PrometheusMetrics | None = None,
+    metrics: Metrics = NO_METRICS,
     traces: Traces = NO_TRACES,
-) -> tuple[Runs, Accounts, Supervisor, TokenStore, Journal, str]:
-    """Everything below the API, started; what must be let go of is on ``stack``.  ``image_tags``: see PodmanRuntime."""
+) -> Assembled:
+    """Everything below the API, started.  ``image_tags``: see PodmanRuntime.
+
+    The caller closes accounts, supervisor and journal, in this order; then ``stack`` closes the rest.
+    """
     instance = await asyncio.to_thread(instance_id, paths.state_dir)
     oneshot = [name for name, backend in config.external_agent.backends.items() if backend.oneshot]
     adapters = load_adapters(enabled_backends(config), oneshot=oneshot)
     database = Database(paths.database)
     stack.push_async_callback(database.aclose)
     await database.open()
-    numbers, trails = metrics or NO_METRICS, Trails(traces)
-    journal, store = Journal(database, Watcher(numbers, trails).appended), Store(database)
     tokens = TokenStore(paths.database, local_token=await asyncio.to_thread(ensure_local_token, paths))
     await stack.enter_async_context(tokens)
-    runtime = await podman_runtime(config, paths, instance, stack, image_tags=image_tags, metrics=numbers)
+    runtime = await podman_runtime(config, paths, instance, stack, image_tags=image_tags, metrics=metrics)
     names = () if config.egress.hosts_file is None else ("--resolve-file", str(config.egress.hosts_file))
     relay = RelayProcess(
         runtime_dir=paths.runtime_dir,
@@ -189,36 +180,28 @@ async def assemble(
     )
     processes = ProcessTable()
     stack.push_async_callback(processes.aclose)
-    watcher = await stack.enter_async_context(LogWatcher())
     homes = Homes(paths.plugin_storage)
-    supervisor = Supervisor(
-        deps := Deps(
-            config=config,
-            paths=paths,
-            instance=instance,
-            adapters=adapters,
-            store=store,
-            journal=journal,
-            watcher=watcher,
-            runtime=runtime,
-            relay=relay,
-            processes=processes,
-            workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
-            credentials=credentials,
-            homes=homes,
-            audit=audit,
-            metrics=numbers,
-            trails=trails,
-            seen=SeenFiles(PACKAGED, paths.state_dir / SEEN_NAME).lookup,
-        )
+    parts = assemble_runs(
+        config=config,
+        paths=paths,
+        instance=instance,
+        adapters=adapters,
+        database=database,
+        logs=await stack.enter_async_context(LogWatcher()),
+        processes=processes,
+        runtime=runtime,
+        relay=relay,
+        workspaces=DirectoryWorkspaces(paths, runtime.delete_tree),
+        credentials=credentials,
+        homes=homes,
+        audit=audit,
+        metrics=metrics,
+        traces=traces,
+        observed=SeenFiles(PACKAGED, paths.state_dir / SEEN_NAME).lookup,
     )
-    stack.push_async_callback(lambda: relay.aclose(keep=bool(supervisor.let_go)))
+    stack.push_async_callback(lambda: relay.aclose(keep=bool(parts.supervisor.left_running)))
     await relay.start()
-    await supervisor.start()
-    if metrics is not None:
-        metrics.before_page(Census(database, supervisor, relay, metrics).look)
-    runs = Runs(deps, supervisor)
-    aside = Aside.of(config, paths, runtime, instance)
+    await parts.supervisor.start()
 
     async def ask_cli(adapter: BaseAdapter, key: HomeKey) -> AuthStatus:
         return await probe_with_home(
@@ -226,12 +209,12 @@ async def assemble(
             plugin_storage=paths.plugin_storage,
             user_id=key.user_id,
             backend=key.backend,
-            probe=aside,
+            probe=parts.auth_containers,
         )
 
-    accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=runs, prober=ask_cli, audit=audit)
+    accounts = Accounts(config=config, adapters=adapters, homes=homes, runs=parts.runs, prober=ask_cli, audit=audit)
     await accounts.start()
-    return runs, accounts, supervisor, tokens, journal, instance
+    return Assembled(instance=instance, parts=parts, accounts=accounts, tokens=tokens)
 
 
 def network_of(egress: EgressConfig) -> Network:

@@ -41,11 +41,6 @@ class Loaded:
     warnings: list[str] = field(default_factory=list)
 
 
-def load_config(path: Path | None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Config:
-    """The configuration.  Raises ConfigError.  See ``load`` for where it is looked for."""
-    return load(path, env=env, cwd=cwd).config
-
-
 def load(path: Path | None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Loaded:
     """The configuration with its source and warnings.
 

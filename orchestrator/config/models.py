@@ -106,7 +106,7 @@ class BackendConfig(Model):
     """Base URL of the provider (or of the peer instance), when it is not the adapter's own."""
     expose_mcp_tools: list[str] = Field(default_factory=list)
     workspace: Literal["overlay", "copy", "direct", "readonly"] = "overlay"
-    """What a new conversation works on, when its first run does not say."""
+    """What a new subagent works on, when its first run does not say."""
 
 
 class ExternalAgentConfig(Model):
@@ -137,7 +137,7 @@ class StorageConfig(Model):
     state_dir: AbsolutePath | None = None
     runtime_dir: AbsolutePath | None = None
     retention_days: Annotated[float, BeforeValidator(_a_number), Field(gt=0)] = 30.0
-    """What ``podmentor gc`` keeps: conversations and logs that were used within so many days."""
+    """What ``podmentor gc`` keeps: subagents and logs that were used within so many days."""
     keep_free_bytes: Annotated[int, BeforeValidator(_a_number), Field(ge=0)] = 256 * 1024**2
     """With less left on the disk of the state no run is taken; with less than a quarter of it, runs are ended."""
 
@@ -168,7 +168,6 @@ class PodmanConfig(Model):
     start_concurrency: Annotated[int, BeforeValidator(_a_number), Field(gt=0, le=32)] = 4
     tier0_network: Literal["default", "host"] = "default"
     require_cgroup_limits: bool = False
-    allow_downgrade: bool = False
     runtime: str | None = None
     """OCI runtime; unset: the first of the installed ones that really runs a container."""
 
@@ -297,7 +296,7 @@ class Paths(Model):
         return self.run_dir(run_id) / "ctr.log"
 
     def subagent_dir(self, subagent_id: str) -> Path:
-        """home, upper and work of one conversation."""
+        """home, upper and work of one subagent."""
         return self.state_dir / "subagents" / subagent_id
 
     def control_dir(self, run_id: str) -> Path:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from orchestrator.config.models import Config, Paths
 from orchestrator.errors import ConfigError
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 
-SOCKET_PATH_MAX = 107
-"""Bytes of a Unix socket's path (108 with its NUL)."""
 LONGEST_SOCKET = f"{'x' * 36}/gateway.sock"
 """The longest path that is made below the runtime directory: a run's id and its gateway socket."""
 
@@ -74,7 +73,7 @@ def _runtime_base(env: Mapping[str, str]) -> Path:
 
 
 def _refuse_long(runtime: Path) -> None:
-    length = len(os.fsencode(runtime / LONGEST_SOCKET))
+    length = socket_path_bytes(runtime / LONGEST_SOCKET)
     if length > SOCKET_PATH_MAX:
         room = SOCKET_PATH_MAX - len(LONGEST_SOCKET) - 1
         raise ConfigError(

@@ -10,7 +10,7 @@ HIDDEN = "***"
 def public(config: Config) -> dict[str, Any]:
     """Plain JSON data of the whole configuration.
 
-    Hidden are keys, and the values of ``extra_env``: nobody can tell which of those are secret, so all count as such.
+    Hidden are keys, and the values of ``extra_env``: nobody can know which of those are secret, so all count as such.
     """
     data = config.model_dump(mode="json", exclude_none=True)
     for name, backend in config.external_agent.backends.items():

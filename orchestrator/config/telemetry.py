@@ -31,7 +31,7 @@ class TracesTarget:
 
 
 def traces_target(config: Config, *, env: Mapping[str, str] | None = None) -> TracesTarget | None:
-    """The collector; None: nobody wants traces.  A variable that is no URL of ours to use is told in the log."""
+    """The collector; None: nobody wants traces.  A variable that is no URL of ours to use is named in the log."""
     env = os.environ if env is None else env
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None

@@ -57,7 +57,7 @@ EVENTS: Final[dict[str, AuditEvent]] = {
     "changes.rolled_back": _after("subagent_id reason", "an interrupted apply was undone"),
     "changes.discard": _before("user_id subagent_id paths", "changes are about to be dropped"),
     "changes.rollback": _before("user_id run_id subagent_id", "a workspace goes back to the end of this run"),
-    "subagent.deleted": _before("user_id backend subagent_id", "a conversation goes, with all that belongs to it"),
+    "subagent.deleted": _before("user_id backend subagent_id", "a subagent is removed, with all that belongs to it"),
     "gc": _before("older_than_days unapplied", "what is old goes"),
     "key.set": _before("user_id backend", "a user's own key is stored"),
     "key.deleted": _before("user_id backend", "a user's own key goes"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
+
+from orchestrator.contract.audit import SERVICE
 
 OnConflict: TypeAlias = Literal["refuse", "merge", "theirs", "ours"]
 CommitsForm: TypeAlias = Literal["bundle", "patches"]
@@ -93,3 +95,49 @@ class ApplyResult:
     files: tuple[FileOutcome, ...]
     branch: str | None = None
     commit: str | None = None
+
+
+class ChangeService(Protocol):
+    """What can be done with the changes of subagents.  ``user_id`` None means: may see everybody's (admin).
+
+    ``actor``: who does it, for the audit log.  Raises NotFoundError, also for what belongs to somebody else.
+    """
+
+    async def changes(
+        self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
+    ) -> list[FileChange]:
+        """What the subagent's workspace has changed against the repo, the ignored files included and marked."""
+        ...
+
+    async def patch(self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING) -> bytes:
+        """The same in git's patch format."""
+        ...
+
+    async def commits(self, subagent_id: str, *, user_id: str | None) -> list[CommitInfo]:
+        """The commits that the agent made, newest first."""
+        ...
+
+    async def commits_file(self, subagent_id: str, *, user_id: str | None, form: CommitsForm) -> bytes:
+        """The same as a git bundle or as a series of patches for ``git am``.  NotFoundError when there are none."""
+        ...
+
+    async def apply(
+        self, subagent_id: str, request: ApplyRequest, *, user_id: str | None, actor: str = SERVICE
+    ) -> ApplyResult:
+        """Bring changes into the repo.  Raises ConflictError (a run is not finished; conflicts, in ``details``:
+        ``files``), InvalidRequestError (no repo, a wrong branch name)."""
+        ...
+
+    async def discard(
+        self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None, actor: str = SERVICE
+    ) -> list[str]:
+        """Drop these changes (none named: all); the paths that were changed.  Raises as ``apply`` does."""
+        ...
+
+    async def changes_of_run(self, run_id: str, *, user_id: str | None) -> dict[str, str]:
+        """By path what this run did: ``changed``, ``deleted`` or ``restored``.  Raises NotFoundError."""
+        ...
+
+    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
+        """Take the workspace back to the end of a run.  Raises NotFoundError, ConflictError."""
+        ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 GcKind: TypeAlias = Literal["conversation", "log", "leftover"]
-"""``log``: the raw log of a run whose conversation stays.  ``leftover``: a directory that belongs to nothing."""
+"""``log``: the raw log of a run whose subagent stays.  ``leftover``: a directory that belongs to nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +15,13 @@ class GcRequest:
 
     older_than_days: float | None = None
     unapplied: bool = False
-    """Also conversations with changes that nobody has applied or discarded."""
+    """Also subagents with changes that nobody has applied or discarded."""
     dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcItem:
-    """A conversation, the log of a run, or a directory that belongs to nothing."""
+    """A subagent (``conversation``), the log of a run, or a directory that belongs to nothing."""
 
     kind: GcKind
     id: str

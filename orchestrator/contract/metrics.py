@@ -22,14 +22,14 @@ class Instrument:
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     elsewhere: bool = False
-    """Counted by somebody else, who tells how far it is (``put``)."""
+    """Counted in another process, which reports its total (``put``)."""
 
 
 def _counter(name: str, meaning: str, *labels: str) -> Instrument:
     return Instrument(f"podmentor_{name}_total", "counter", meaning, labels)
 
 
-def _told(name: str, meaning: str, *labels: str) -> Instrument:
+def _reported(name: str, meaning: str, *labels: str) -> Instrument:
     return Instrument(f"podmentor_{name}_total", "counter", meaning, labels, elsewhere=True)
 
 
@@ -69,12 +69,12 @@ PODMAN_RETRIES: Final = _counter("podman_retries", "Attempts that were begun aga
 AUDIT_LINES: Final = _counter("audit_lines", "Lines written to the audit log")
 AUDIT_FAILURES: Final = _counter("audit_failures", "Lines that could not be written")
 RELAY_UP: Final = _gauge("relay_up", "1 when the relay has answered; without it the relay's other numbers are absent")
-RELAY_OPEN: Final = _gauge("relay_open_connections", "Connections of runs to the relay now", "door")
-RELAY_CONNECTIONS: Final = _told("relay_connections", "Since the relay's start", "door")
-RELAY_REQUESTS: Final = _told("relay_requests", "Requests passed on to the provider, since the relay's start")
-RELAY_REFUSALS: Final = _told("relay_refusals", "Refused by the gateway or the proxy, since its start", "door")
-RELAY_FAILURES: Final = _told("relay_failures", "Host unreachable or broken off, since the relay's start", "door")
-RELAY_BYTES: Final = _told("relay_bytes", "Since the relay's start", "door", "direction")
+RELAY_OPEN: Final = _gauge("relay_open_connections", "Connections of runs to the relay now", "via")
+RELAY_CONNECTIONS: Final = _reported("relay_connections", "Since the relay's start", "via")
+RELAY_REQUESTS: Final = _reported("relay_requests", "Requests passed on to the provider, since the relay's start")
+RELAY_REFUSALS: Final = _reported("relay_refusals", "Refused by the gateway or the proxy, since its start", "via")
+RELAY_FAILURES: Final = _reported("relay_failures", "Host unreachable or broken off, since the relay's start", "via")
+RELAY_BYTES: Final = _reported("relay_bytes", "Since the relay's start", "via", "direction")
 TRACES_DROPPED: Final = _counter("trace_runs_dropped", "Runs whose trace could not be sent")
 
 INSTRUMENTS: Final[tuple[Instrument, ...]] = (

@@ -9,15 +9,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.audit import SERVICE
-from orchestrator.contract.changes import (
-    EVERYTHING,
-    ApplyRequest,
-    ApplyResult,
-    ChangeSelection,
-    CommitInfo,
-    CommitsForm,
-    FileChange,
-)
 from orchestrator.contract.credentials import LinkName
 from orchestrator.contract.gc import GcRequest, GcResult
 from orchestrator.contract.types import AuthStatus, ResourceLimits
@@ -89,7 +80,6 @@ class RunRecord:
     limits: ResourceLimits
     egress: tuple[str, ...] | None
     """Host patterns that the run may reach, those allowed later included; null: the network is open (tier 0)."""
-    memory_enforcement: Literal["cgroup", "watchdog"] | None
     enforcement: Mapping[str, str]
     """How each limit is kept on this machine, by the limit's name: ``cgroup``, ``watchdog``, ``rlimit``, ``watch``,
     ``clock``, ``log``, or ``none``: it is not.  Empty: the run has not been started."""
@@ -216,50 +206,11 @@ class RunService(Protocol):
         ...
 
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
-        """One conversation.  Raises NotFoundError."""
+        """One subagent.  Raises NotFoundError."""
         ...
 
     async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
-        """Remove a conversation with its home, workspace and runs.  Raises ConflictError while one of them runs."""
-        ...
-
-    async def changes(
-        self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING
-    ) -> list[FileChange]:
-        """What the conversation's workspace has changed against the repo, the ignored files included and marked."""
-        ...
-
-    async def patch(self, subagent_id: str, *, user_id: str | None, selection: ChangeSelection = EVERYTHING) -> bytes:
-        """The same in git's patch format."""
-        ...
-
-    async def commits(self, subagent_id: str, *, user_id: str | None) -> list[CommitInfo]:
-        """The commits that the agent made, newest first."""
-        ...
-
-    async def commits_file(self, subagent_id: str, *, user_id: str | None, form: CommitsForm) -> bytes:
-        """The same as a git bundle or as a series of patches for ``git am``.  NotFoundError when there are none."""
-        ...
-
-    async def apply(
-        self, subagent_id: str, request: ApplyRequest, *, user_id: str | None, actor: str = SERVICE
-    ) -> ApplyResult:
-        """Bring changes into the repo.  Raises ConflictError (a run is not finished; conflicts, in ``details``:
-        ``files``), InvalidRequestError (no repo, a wrong branch name)."""
-        ...
-
-    async def discard(
-        self, subagent_id: str, paths: tuple[str, ...], *, user_id: str | None, actor: str = SERVICE
-    ) -> list[str]:
-        """Drop these changes (none named: all); the paths that were changed.  Raises as ``apply`` does."""
-        ...
-
-    async def changes_of_run(self, run_id: str, *, user_id: str | None) -> dict[str, str]:
-        """By path what this run did: ``changed``, ``deleted`` or ``restored``.  Raises NotFoundError."""
-        ...
-
-    async def rollback(self, subagent_id: str, run_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
-        """Take the workspace back to the end of a run.  Raises NotFoundError, ConflictError."""
+        """Remove a subagent with its home, workspace and runs.  Raises ConflictError while one of them runs."""
         ...
 
     async def gc(self, request: GcRequest, *, user_id: str | None, actor: str = SERVICE) -> GcResult:
@@ -278,5 +229,5 @@ class RunService(Protocol):
         ...
 
     def readiness(self) -> Mapping[str, Any]:
-        """{ready: bool, runtime: …, relay: …, queued: int, running: int}."""
+        """{ready: bool, enforcement: how each limit is kept here, queued: int, running: int}."""
         ...

@@ -49,7 +49,7 @@ def check_key(text: str) -> str:
 
 
 class ByoKey:
-    """The link of the chain.  ``store`` None: no vault, so nobody has a key of their own."""
+    """The credential source of a user's own key.  ``store`` None: no vault, so nobody has a key of their own."""
 
     link: Final[LinkName] = "byo_key"
 
@@ -64,7 +64,7 @@ class ByoKey:
         return Resolved(link=self.link, api_key=found.api_key, home=found.home, extra_env=dict(config.extra_env))
 
     async def used(self, user_id: str, backend: str) -> None:
-        """Note the time."""
+        """Record the time of this use."""
         if self._store is not None:
             await self._store.touch(user_id, secret_name(backend))
 
@@ -85,7 +85,8 @@ class OwnKeys:
         self._backends = frozenset(backends)
 
     async def put(self, *, user_id: str, backend: str, api_key: str, actor: str) -> KeyInfo:
-        """Store a key."""
+        """Store a key; recorded in the audit log before.  Raises UnknownBackendError, InvalidRequestError,
+        VaultUnavailableError."""
         store = self._vault()
         if backend not in self._backends:
             raise UnknownBackendError(f"no such backend is enabled; enabled: {', '.join(sorted(self._backends))}")
@@ -99,14 +100,14 @@ class OwnKeys:
         return [_info(info) for info in found if info.name.endswith(_SUFFIX)]
 
     async def get(self, *, user_id: str, backend: str) -> KeyInfo:
-        """What is known of one key."""
+        """What may be shown of one key.  Raises NotFoundError, VaultUnavailableError."""
         for info in await self.list_keys(user_id=user_id):
             if info.backend == backend:
                 return info
         raise NotFoundError("no key is stored for this backend")
 
     async def delete(self, *, user_id: str, backend: str, actor: str) -> None:
-        """Remove a key."""
+        """Remove a key; recorded in the audit log before.  Raises NotFoundError, VaultUnavailableError."""
         store = self._vault()
         await self.get(user_id=user_id, backend=backend)
         await self._audit.record("key.deleted", actor=actor, user_id=user_id, backend=backend)

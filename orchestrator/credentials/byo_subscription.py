@@ -139,7 +139,7 @@ def storage_error(path: Path, error: OSError) -> StorageError:
 
 
 class Subscription:
-    """The link of the chain: the user's own subscription, where the backend's mode is ``byo_subscription``."""
+    """The credential source of a user's own subscription, where the backend's mode is ``byo_subscription``."""
 
     link: Final[LinkName] = "byo_subscription"
 

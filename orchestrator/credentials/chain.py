@@ -15,7 +15,7 @@ from orchestrator.errors import AuthRequiredError, PodmentorError, UnknownBacken
 
 
 class CredentialChain:
-    """Asks the given links in the documented order, whatever order they are given in."""
+    """Asks the given credential sources in the documented order, whatever order they are given in."""
 
     def __init__(self, links: Iterable[CredentialLink], config: Config) -> None:
         self._links = sorted(links, key=lambda link: LINKS.index(link.link))
@@ -40,7 +40,7 @@ class CredentialChain:
         )
 
     async def explain(self, *, user_id: str, backend: str) -> list[dict[str, Any]]:
-        """Every link in its order: {link, chosen, reason}.  Raises UnknownBackendError."""
+        """Every credential source in its order: {link, chosen, reason}.  Raises UnknownBackendError."""
         config = self._config(backend)
         reports: list[dict[str, Any]] = []
         winner: str | None = None

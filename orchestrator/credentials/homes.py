@@ -11,8 +11,8 @@ Beside the HOMEs, out of the agents' reach: ``<plugin_storage>/accounts/<user_id
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +31,7 @@ from orchestrator.credentials.byo_subscription import (
     storage_error,
 )
 from orchestrator.errors import AuthRequiredError, ConflictError
+from orchestrator.system.locks import try_lock
 from orchestrator.system.nofollow import opened, read_file, remove_at, write_file
 from orchestrator.system.tasks import TaskOwner
 
@@ -147,12 +148,12 @@ class Homes:
     def _locked(self, key: HomeKey, taken: str) -> Iterator[None]:
         """Raises ConflictError(``taken``) at once when somebody else has the lock; it goes with its process."""
         self._note(key, "lock")
-        with (self._notes(key) / "lock").open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConflictError(taken) from None
+        if (descriptor := try_lock(self._notes(key) / "lock")) is None:
+            raise ConflictError(taken)
+        try:
             yield
+        finally:
+            os.close(descriptor)
 
     def _usable(self, key: HomeKey) -> Path | None:
         home = existing_home(self._storage, key)

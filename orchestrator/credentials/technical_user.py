@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from orchestrator.config.load import KEY_VARIABLES
 from orchestrator.config.models import BackendConfig
 from orchestrator.contract.credentials import LinkName, Resolved
-
-KEY_VARIABLES: Final = {
-    "claude-code": "ANTHROPIC_API_KEY",
-    "codex": "OPENAI_API_KEY",
-    "gemini": "GEMINI_API_KEY",
-    "opencode": "OPENCODE_API_KEY",
-}
-"""The variables in which people usually have these keys; only used to make the hint one that can be pasted."""
 
 
 class TechnicalUser:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orchestrator.doctor.model import Finding, Subject, failed, ok, warning
 from orchestrator.doctor.probe import PathFacts, Probe
+from orchestrator.system.mounts import mount_of, parse_mounts
 
 GIB = 1024**3
 LOW_BYTES, TOO_LOW_BYTES = 5 * GIB, 1 * GIB
@@ -35,33 +36,19 @@ async def nearest(probe: Probe, path: Path) -> tuple[Path, PathFacts] | None:
     return None
 
 
-def filesystem_type(mountinfo: str, path: Path) -> str | None:
-    """Type of the file system that ``path`` is on, from /proc/self/mountinfo (a later mount hides an earlier)."""
-    best: tuple[int, str] | None = None
-    for line in mountinfo.splitlines():
-        fields = line.split()
-        if len(fields) < 7 or "-" not in fields[6:]:
-            continue
-        point = Path(fields[4].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
-        kind = fields[fields.index("-", 6) + 1]
-        if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
-            best = (len(point.parts), kind)
-    return best[1] if best else None
-
-
 async def disk_space(subject: Subject) -> Finding:
     """Room for the state directory and for Podman's images, in bytes and in inodes."""
     name, probe = "disk space", subject.probe
     places = {"state": subject.paths.state_dir}
     if subject.info is not None and (root := subject.info.text("store", "graphRoot")):
         places["images"] = Path(root)
-    told, worst = [], ok(name, "")
+    reported, worst = [], ok(name, "")
     for what, path in places.items():
         found = await nearest(probe, path)
         if found is None:
             continue
         facts = found[1]
-        told.append(f"{facts.free_bytes / GIB:.1f} GiB free for {what}")
+        reported.append(f"{facts.free_bytes / GIB:.1f} GiB free for {what}")
         fix = "podmentor images prune" if what == "images" else f"du -xh --max-depth=2 {found[0]} | sort -h | tail"
         if facts.free_bytes < TOO_LOW_BYTES:
             worst = failed(name, "", fix)
@@ -69,9 +56,9 @@ async def disk_space(subject: Subject) -> Finding:
             facts.free_bytes < LOW_BYTES or (facts.free_inodes is not None and facts.free_inodes < LOW_INODES)
         ):
             if facts.free_inodes is not None and facts.free_inodes < LOW_INODES:
-                told[-1] += f", only {facts.free_inodes} inodes"
+                reported[-1] += f", only {facts.free_inodes} inodes"
             worst = warning(name, "", fix)
-    return Finding(name, worst.status, "; ".join(told) or "not known", worst.fix)
+    return Finding(name, worst.status, "; ".join(reported) or "not known", worst.fix)
 
 
 async def state_directory(subject: Subject) -> Finding:
@@ -100,7 +87,8 @@ async def _file_system(subject: Subject, state: Path, facts: PathFacts) -> Findi
     elsewhere = (
         "printf 'storage:\\n  state_dir: /var/lib/podmentor/state\\n' >> podmentor.yaml   # a place on a local disk"
     )
-    kind = filesystem_type(await probe.read(Path("/proc/self/mountinfo")) or "", state) or "unknown"
+    mount = mount_of(state, parse_mounts(await probe.read(Path("/proc/self/mountinfo")) or ""))
+    kind = "unknown" if mount is None else mount.kind
     if kind in NETWORK_FILE_SYSTEMS or kind.startswith("fuse."):
         return failed(name, f"{state} is on {kind}, which cannot carry an overlay or SQLite's locks", elsewhere)
     if kind == "overlay":

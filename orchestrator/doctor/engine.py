@@ -201,7 +201,7 @@ async def locks(subject: Subject) -> Finding:
         used = subject.info.get("store", "containerStore", "number")
         volumes = await subject.probe.run("podman", "volume", "ls", "--quiet")
         taken = (used if isinstance(used, int) else 0) + len(volumes.stdout.split())
-        free, how = DEFAULT_LOCKS - taken, " (counted: this version does not tell)"
+        free, how = DEFAULT_LOCKS - taken, " (counted: this version does not report them)"
     if free >= max(LOCKS_LOW, 2 * subject.config.runs.max_concurrent):
         return ok(name, f"{free}{how}")
     fix = "podman container prune --force && podman volume prune --force"
@@ -220,7 +220,7 @@ async def images(subject: Subject) -> list[Finding]:
         repository = image.tag.rpartition(":")[0]
         older = sorted(tag for tag in have if tag.startswith(f"{repository}:") and not tag.endswith(":current"))
         if not listing.good:
-            findings.append(warning(name, f"cannot be told: {listing.complaint}", "podman images"))
+            findings.append(warning(name, f"cannot be checked: {listing.complaint}", "podman images"))
         elif image.tag in have:
             findings.append(ok(name, image.tag))
         elif older:

@@ -34,6 +34,7 @@ CHECKS: dict[str, Check] = {
     "disk space": disk.disk_space,
     "SELinux": host.selinux,
     "linger": host.linger,
+    "inotify limits": host.inotify,
     "images": engine.images,
 }
 """In the order of the report."""

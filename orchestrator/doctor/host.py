@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.config.paths import LONGEST_SOCKET
 from orchestrator.doctor.model import Finding, Subject, failed, ok, warning
 from orchestrator.doctor.probe import Probe
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 
 SUBIDS_NEEDED = 65536
-SOCKET_PATH_LIMIT = 107
-"""Bytes of a Unix socket's path (sun_path has 108, with the ending zero)."""
-RUN_ID_LENGTH = 36
-SOCKET_NAMES = ("egress.sock", "gateway.sock", "mcp.sock")
+INOTIFY_INSTANCES, INOTIFY_INSTANCES_PER_RUN = 16, 8
+"""Inotify instances that a service needs, and more for each run at a time: ours, conmon's, and those of the agent's
+tools, since all count for the one user that containers are run by."""
+INOTIFY_WATCHES = 8192
+"""Files and directories that may be watched: the kernel's own choice on a small machine."""
 
 
 async def user_namespaces(subject: Subject) -> Finding:
@@ -157,15 +160,14 @@ async def runtime_directory(subject: Subject) -> Finding:
 async def socket_paths(subject: Subject) -> Finding:
     """The longest socket path of a run must fit into the kernel's field for it."""
     name = "socket paths"
-    directory = subject.paths.control_dir("r" * RUN_ID_LENGTH)
-    longest = max(len(str(directory / socket).encode()) for socket in SOCKET_NAMES)
-    if longest > SOCKET_PATH_LIMIT:
+    longest = socket_path_bytes(subject.paths.runtime_dir / LONGEST_SOCKET)
+    if longest > SOCKET_PATH_MAX:
         return failed(
             name,
-            f"up to {longest} bytes below {subject.paths.runtime_dir}, {SOCKET_PATH_LIMIT} are possible",
+            f"up to {longest} bytes below {subject.paths.runtime_dir}, {SOCKET_PATH_MAX} are possible",
             f"printf 'storage:\\n  runtime_dir: /run/user/{subject.probe.uid}/podmentor\\n' >> podmentor.yaml",
         )
-    return ok(name, f"up to {longest} of {SOCKET_PATH_LIMIT} bytes")
+    return ok(name, f"up to {longest} of {SOCKET_PATH_MAX} bytes")
 
 
 async def init_program(subject: Subject) -> Finding:
@@ -208,4 +210,31 @@ async def linger(subject: Subject) -> Finding:
         name,
         f"off: containers end when {probe.user} logs out",
         f"sudo loginctl enable-linger {probe.user}",
+    )
+
+
+async def inotify(subject: Subject) -> Finding:
+    """The kernel's limits, per user, on watching files: agents' tools use them up, and the service shares them."""
+    name, probe = "inotify limits", subject.probe
+    runs = subject.config.runs.max_concurrent
+    needed = {
+        "fs.inotify.max_user_instances": INOTIFY_INSTANCES + INOTIFY_INSTANCES_PER_RUN * runs,
+        "fs.inotify.max_user_watches": INOTIFY_WATCHES,
+    }
+    found: dict[str, int] = {}
+    for sysctl in needed:
+        text = (await probe.read(Path("/proc/sys") / sysctl.replace(".", "/")) or "").strip()
+        if text.isdigit():
+            found[sysctl] = int(text)
+    if not found:
+        return ok(name, "not known: this kernel does not show them")
+    low = {sysctl: value for sysctl, value in found.items() if value < needed[sysctl]}
+    if not low:
+        return ok(name, ", ".join(f"{sysctl.rpartition('_')[2]} {value}" for sysctl, value in found.items()))
+    detail = ", ".join(f"{sysctl} is {value}, {needed[sysctl]} are wanted" for sysctl, value in low.items())
+    lines = "".join(f"{sysctl}={4 * needed[sysctl]}\\n" for sysctl in low)
+    return warning(
+        name,
+        f"low for {runs} runs at a time ({detail}): without them logs are read late and agents' tools miss changes",
+        f"printf '{lines}' | sudo tee /etc/sysctl.d/99-podmentor-inotify.conf && sudo sysctl --system",
     )

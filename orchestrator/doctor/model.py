@@ -1,4 +1,4 @@
-"""What a check says, and what it is told about."""
+"""What a check reports, and what it is given to look at."""
 
 from __future__ import annotations
 
@@ -90,5 +90,5 @@ def failed(name: str, detail: str, fix: str | None) -> Finding:
 
 
 def unknown(name: str) -> Finding:
-    """Podman's report was needed and is not there: the check ``podman`` tells why, once."""
-    return warning(name, "cannot be told without an answer of `podman info` (see podman)", None)
+    """Podman's report was needed and is not there: the check ``podman`` says why, once."""
+    return warning(name, "cannot be checked without an answer of `podman info` (see podman)", None)

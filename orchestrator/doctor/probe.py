@@ -1,4 +1,4 @@
-"""Reading the world: files, commands, sockets.  The checks see only the Protocol, so tests can tell them anything."""
+"""Reading the world: files, commands, sockets.  The checks see only the Protocol, so tests can show them anything."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from orchestrator.system.files import write_atomic
 
 OUTPUT_LIMIT = 4 * 1024**2
 """Bytes of a command's output that are kept."""
@@ -30,7 +32,7 @@ class Output:
 
     @property
     def good(self) -> bool:
-        """Exit code 0."""
+        """Whether it ran to its end with exit code 0."""
         return self.code == 0
 
     @property
@@ -62,7 +64,7 @@ class Probe(Protocol):
 
     @property
     def uid(self) -> int:
-        """Who we are."""
+        """Our numeric user id."""
         ...
 
     @property
@@ -83,7 +85,7 @@ class Probe(Protocol):
         ...
 
     async def which(self, name: str) -> str | None:
-        """Where a command is."""
+        """Path of a command on ``$PATH``; None when there is none."""
         ...
 
     async def ping(self, socket: Path, *, timeout: float = 5.0) -> str | None:
@@ -108,7 +110,7 @@ class Probe(Protocol):
 
 
 class SystemProbe:
-    """The real world."""
+    """This machine, as the user that we are."""
 
     @property
     def uid(self) -> int:
@@ -184,11 +186,8 @@ class SystemProbe:
 
     async def write(self, path: Path, text: str) -> None:
         def write() -> None:
-            scratch = path.with_name(f".{path.name}.{os.getpid()}")
             with contextlib.suppress(OSError):
-                scratch.touch(mode=0o600)
-                scratch.write_text(text, encoding="utf-8")
-                scratch.replace(path)
+                write_atomic(path, text.encode(), durable=False)
 
         await asyncio.to_thread(write)
 

@@ -13,7 +13,7 @@ from orchestrator.contract.metrics import NO_METRICS, PODMAN_ERRORS, PODMAN_RETR
 from orchestrator.errors import RuntimeUnavailableError, SandboxError, TransientSandboxError
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.transport import Method, Reply, Transport
-from orchestrator.system.tasks import TaskOwner
+from orchestrator.system.tasks import TaskOwner, ignore_outcome
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class LibpodClient:
             raise
         finally:
             sending.cancel()
-            sending.add_done_callback(_seen)
+            sending.add_done_callback(ignore_outcome)
             self._metrics.observe(PODMAN_SECONDS, time.monotonic() - began, call=call)
 
     async def call(
@@ -115,12 +115,6 @@ class LibpodClient:
             with attempt:
                 return await self.once(method, path, timeout=timeout, params=params)
         raise RuntimeUnavailableError("Podman was not asked")  # the loop above returns or raises
-
-
-def _seen(task: asyncio.Task[Reply]) -> None:
-    """Nobody waits for it any more: how it ends is no news."""
-    if not task.cancelled():
-        task.exception()
 
 
 def answered(error: SandboxError) -> bool:

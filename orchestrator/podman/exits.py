@@ -87,7 +87,7 @@ class ExitWatch:
             try:
                 await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if end.cancelled():
-                    raise RuntimeUnavailableError("podmentor has let go of the container runtime")
+                    raise RuntimeUnavailableError("podmentor has ended and watches no container any more")
             finally:
                 end.cancel()
                 await asyncio.wait({end})
@@ -120,7 +120,7 @@ class ExitWatch:
             try:
                 inotify = Inotify()
                 inotify.add_watch(path, Mask.MOVED_TO | Mask.CLOSE_WRITE | Mask.ONLYDIR)
-            except OSError as error:  # no more watches: conmon's end still tells, a little later
+            except OSError as error:  # no more watches: conmon's end is noticed all the same, a little later
                 log.warning("cannot watch %s for exit files: %s", path, error)
                 if inotify is not None:
                     inotify.close()

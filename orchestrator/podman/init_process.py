@@ -90,11 +90,11 @@ class Inits:
         return self._held.get(container_id)
 
     def drop(self, container_id: str) -> None:
-        """Let go of a container that is gone."""
+        """Close the handle on a container that is gone."""
         if (held := self._held.pop(container_id, None)) is not None:
             held.close()
 
     def aclose(self) -> None:
-        """Let go of all; the containers go on."""
+        """Close all handles; the containers go on."""
         for container_id in list(self._held):
             self.drop(container_id)

@@ -1,7 +1,7 @@
 """What the OCI runtime and conmon keep of a container that Podman has forgotten.
 
 Podman leaves it to conmon's clean-up, or to a stop that works.  After a conmon was killed it removes the container and
-never tells the OCI runtime: its record (and the cgroup, where there is one) would stay until the next boot.  So would
+never informs the OCI runtime: its record (and the cgroup, where there is one) would stay until the next boot.  So would
 the exit file of a conmon that came to write it only after the container had been removed.
 """
 

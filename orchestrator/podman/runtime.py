@@ -25,25 +25,26 @@ from orchestrator.contract.sandbox import (
     SandboxSpec,
     StartedSandbox,
 )
+from orchestrator.contract.seccomp import narrowed_text
 from orchestrator.errors import (
     RuntimeUnavailableError,
     SandboxError,
     SandboxGoneError,
     TransientSandboxError,
 )
-from orchestrator.podman import asking, host_capabilities, oci_state, queries
 from orchestrator.podman import delete_tree as trees
+from orchestrator.podman import host_capabilities, oci_state
 from orchestrator.podman.client import LibpodClient
-from orchestrator.podman.creating import create_container, forget_halves
+from orchestrator.podman.containers import Containers
 from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
 from orchestrator.podman.init_process import Inits, has_conmon
 from orchestrator.podman.inspect import ContainerState
-from orchestrator.podman.seccomp import write_profile
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.shielded import Unbroken
 from orchestrator.podman.spec import HostFacts, create_payload
 from orchestrator.podman.transport import Transport, object_body
 from orchestrator.system import processes
+from orchestrator.system.files import write_atomic
 from orchestrator.system.processes import HeldProcess, most_files
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ PROCESS_SECONDS: Final = 10.0
 """After the removal, until the container's conmon has ended by itself."""
 REASON_SECONDS: Final = 3.0
 """For Podman to say whether the memory limit ended the container."""
+SECCOMP_FILE: Final = "seccomp.json"
 NOT_STARTED: Final = frozenset({"created", "configured", "initialized"})
 
 
@@ -75,7 +77,7 @@ class PodmanRuntime(Runtime):
         metrics: Metrics = NO_METRICS,
     ) -> None:
         """``owned_roots``: where ``delete_tree`` may remove.  ``image_tags``: for these backends the image with this
-        tag, not the current one.  ``service_env``: Podman's environment (see ``environment.podman_environment``);
+        tag, not the current one.  ``service_env``: Podman's environment (see ``service.podman_environment``);
         None hands ours on.  ``user_socket``: None looks in XDG_RUNTIME_DIR."""
         self._config = config
         self._instance = instance
@@ -96,6 +98,7 @@ class PodmanRuntime(Runtime):
             env=service_env,
         )
         self._client = LibpodClient(self._service, self._transport, wait=retry_wait, metrics=metrics)
+        self._containers = Containers(self._client, remove=self._remove)
         self._exits = ExitWatch()
         self._conmons: dict[str, int] = {}
         self._inits = Inits()
@@ -130,7 +133,7 @@ class PodmanRuntime(Runtime):
             )
 
     async def aclose(self) -> None:
-        """Let the clean-ups that are under way finish (bounded), then let go of the service."""
+        """Let the clean-ups that are under way finish (bounded), then end the service, if it is ours."""
         await self._exits.aclose()
         await self._work.aclose()
         self._inits.aclose()
@@ -142,7 +145,7 @@ class PodmanRuntime(Runtime):
     async def create(self, spec: SandboxSpec) -> str:
         """Create the container.  Cancelled: the call is finished in the background and what it made is removed."""
         payload = create_payload(spec, host=self._host)
-        work = create_container(self._client, payload, sandbox_id=spec.sandbox_id, remove=self._remove)
+        work = self._containers.create(payload, sandbox_id=spec.sandbox_id)
 
         async def discard(made: str | None) -> None:
             if made is not None:
@@ -172,9 +175,9 @@ class PodmanRuntime(Runtime):
             with attempt:
                 # Podman starts an ended container anew: after a failure, look before asking again.
                 first = attempt.retry_state.attempt_number == 1
-                if first or (await self._state(container_id)).status in NOT_STARTED:
+                if first or (await self._containers.state(container_id)).status in NOT_STARTED:
                     await self._client.once("POST", f"/containers/{container_id}/start", timeout=START_SECONDS)
-        state = await self._state(container_id)
+        state = await self._containers.state(container_id)
         self._hold(container_id, state)
         return StartedSandbox(container_id=container_id, conmon_pid=state.conmon_pid, init_pid=state.pid)
 
@@ -186,7 +189,7 @@ class PodmanRuntime(Runtime):
 
     async def attach(self, container_id: str) -> StartedSandbox | SandboxExit:
         """Take up a container that another process started.  Raises SandboxGoneError."""
-        state = await self._state(container_id)
+        state = await self._containers.state(container_id)
         if self._conmon_lives(container_id, state):
             self._hold(container_id, state)
             return StartedSandbox(container_id=container_id, conmon_pid=state.conmon_pid, init_pid=state.pid)
@@ -199,7 +202,7 @@ class PodmanRuntime(Runtime):
             if not await asyncio.to_thread(has_conmon, container_id):
                 await self._inits.kill(container_id)  # its output is lost from here on
             try:
-                state = await self._state(container_id)
+                state = await self._containers.state(container_id)
             except SandboxError:  # it is gone, or nobody can tell
                 await self._inits.kill(container_id)
                 return SandboxExit(exit_code=None)
@@ -211,7 +214,7 @@ class PodmanRuntime(Runtime):
     async def _oom_killed(self, container_id: str) -> bool:
         try:
             async with asyncio.timeout(REASON_SECONDS):
-                return (await self._state(container_id)).oom_killed
+                return (await self._containers.state(container_id)).oom_killed
         except (SandboxError, TimeoutError):
             return False  # the exit code is known, and that matters more
 
@@ -239,7 +242,7 @@ class PodmanRuntime(Runtime):
         """
         if await self._inits.send(container_id, signals.Signals[f"SIG{signal}"]):
             return
-        await asking.signal(self._client, container_id, signal)
+        await self._containers.signal(container_id, signal)
 
     # --- removing --------------------------------------------------------------------------------------------------
 
@@ -252,20 +255,20 @@ class PodmanRuntime(Runtime):
         """Remove all containers of a run, also those that a cancelled ``create`` or ``start_sandbox`` still makes, and
         the half of one that was being made in ``sandbox_id``'s name when Podman was killed."""
         await self._work.settled(run_id)
-        for found in await queries.sandboxes(self._client, f"{LABEL_RUN}={run_id}"):
+        for found in await self._containers.find(f"{LABEL_RUN}={run_id}"):
             await self.remove(found.container_id)
         if sandbox_id is not None:
-            await forget_halves(self._client, sandbox_id)
+            await self._containers.forget_halves(sandbox_id)
 
     async def _remove(self, container_id: str) -> None:
         if not await self._inits.kill(container_id):
             log.error("processes of container %s do not end although they were killed", container_id[:12])
         with contextlib.suppress(SandboxGoneError):
-            state = await self._state(container_id)
+            state = await self._containers.state(container_id)
             self._conmons[container_id] = state.conmon_pid or self._conmons.get(container_id, 0)
         conmon = self._conmon(container_id, self._conmons.get(container_id, 0))
         try:
-            await asking.delete(self._client, container_id)
+            await self._containers.delete(container_id)
             if conmon is not None:
                 await processes.ensure_end(conmon, seconds=PROCESS_SECONDS)
         finally:
@@ -284,15 +287,28 @@ class PodmanRuntime(Runtime):
 
     async def find(self) -> list[FoundSandbox]:
         """All containers of this instance."""
-        return await queries.sandboxes(self._client, f"{LABEL_INSTANCE}={self._instance}")
+        return await self._containers.find(f"{LABEL_INSTANCE}={self._instance}")
 
     async def image(self, backend: str) -> ImageRef:
         """The image that ``current`` points at.  Raises ImageMissingError with the command that builds it."""
-        return await queries.backend_image(self._client, backend, tag=self._tags.get(backend, "current"))
-
-    async def _state(self, container_id: str) -> ContainerState:
-        return await queries.container_state(self._client, container_id)
+        return await self._containers.image(backend, tag=self._tags.get(backend, "current"))
 
     @staticmethod
     def _conmon(container_id: str, pid: int) -> HeldProcess | None:
         return HeldProcess.open(pid, lambda pid: is_conmon(pid, container_id))
+
+
+def write_profile(source: str, directory: Path) -> str | None:
+    """Write the narrowed form of the seccomp profile at ``source`` into ``directory``; its path.
+
+    None, and a warning in the log: there is no such profile that can be read, and containers get Podman's own.
+    """
+    path = directory / SECCOMP_FILE
+    try:
+        text = narrowed_text(Path(source).read_text(encoding="utf-8"))
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(path, text.encode(), durable=False)  # somebody may be reading the one in place
+    except (OSError, ValueError) as error:
+        log.warning("the seccomp profile %s cannot be narrowed (%s): containers get it as it is", source, error)
+        return None
+    return str(path)

@@ -12,18 +12,19 @@ beforehand by a call that ends, and the process that really listens is looked up
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import RuntimeUnavailableError, SandboxError
-from orchestrator.podman.environment import UNSET
 from orchestrator.podman.transport import Transport
 from orchestrator.system import processes
+from orchestrator.system.locks import try_lock
 from orchestrator.system.processes import HeldProcess
-from orchestrator.system.tasks import TaskOwner
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
+from orchestrator.system.tasks import TaskOwner, ignore_outcome
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,42 @@ INFO_SECONDS: Final = 30.0
 PREPARE_SECONDS: Final = 60.0
 HUNG_SECONDS: Final = 0.5
 """Between TERM and KILL for a service that does not answer (a stopped process takes no TERM)."""
-SOCKET_PATH_BYTES: Final = 107
+
+UNSET: Final = (
+    "NOTIFY_SOCKET",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "CONTAINER_HOST",
+    "CONTAINER_CONNECTION",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+)
+"""Variables that are about this process, or that would make podman talk to another service."""
+_PASSED: Final = (
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_STATE_HOME",
+)
+_PASSED_PREFIXES: Final = ("CONTAINERS_", "STORAGE_", "PODMAN_", "REGISTRY_AUTH_FILE")
+
+
+def podman_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that Podman needs; no key or token that happens to be in it goes along."""
+    return {k: v for k, v in environ.items() if k in _PASSED or k.startswith(_PASSED_PREFIXES)}
 
 
 class PodmanService:
@@ -85,13 +121,13 @@ class PodmanService:
         # One search for all who wait, in a task of its own: one of them who gives up does not cut a start in half.
         if self._finding is None or self._finding.done():
             self._finding = self._tasks.spawn(self._look(), name="find", awaited=True)
-            self._finding.add_done_callback(_seen)
+            self._finding.add_done_callback(ignore_outcome)
         return await asyncio.shield(self._finding)
 
     async def _look(self) -> Path:
         async with self._mutex:
             if self._closed:
-                raise RuntimeUnavailableError("podmentor has let go of the Podman service")
+                raise RuntimeUnavailableError("podmentor has ended and needs no Podman service any more")
             self._suspected = False
             try:
                 self._socket = await self._find()
@@ -153,7 +189,7 @@ class PodmanService:
     # --- our own service -------------------------------------------------------------------------------------------
 
     async def _own(self) -> Path:
-        if len(os.fsencode(self._own_socket)) > SOCKET_PATH_BYTES:
+        if socket_path_bytes(self._own_socket) > SOCKET_PATH_MAX:
             raise RuntimeUnavailableError(
                 f"the path of the Podman socket is too long ({self._own_socket}): set a shorter storage.runtime_dir"
             )
@@ -175,13 +211,10 @@ class PodmanService:
             return True
         try:
             self._runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fd = os.open(self._runtime_dir / "podman.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = try_lock(self._runtime_dir / "podman.lock")
         except OSError as error:
             raise RuntimeUnavailableError(f"the runtime directory {self._runtime_dir} is not usable: {error}") from None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
+        if fd is None:
             return False
         self._lock_fd = fd
         return True
@@ -288,9 +321,3 @@ class PodmanService:
             self._own_socket.unlink(missing_ok=True)
             fd, self._lock_fd = self._lock_fd, -1
             os.close(fd)
-
-
-def _seen(task: asyncio.Task[Path]) -> None:
-    """Everybody may have given up waiting: a failure is told by the next call."""
-    if not task.cancelled():
-        task.exception()

@@ -1,4 +1,4 @@
-"""From a SandboxSpec to the body of libpod's create call.  Pure: what it returns is all that Podman is told.
+"""From a SandboxSpec to the body of libpod's create call.  Pure: what it returns is all that Podman gets.
 
 Every value from outside (argv, environment, labels) is data in a JSON document and is never part of a command line or
 of an option string.  Paths are, in two places that Podman passes on as text (the overlay's mount options and conmon's

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import logging
 import os
 import resource
@@ -28,6 +27,7 @@ from orchestrator.relay.process.log_file import close_logging, open_logging
 from orchestrator.relay.process.server import RelayServer
 from orchestrator.relay.proxy.resolver import FileResolver
 from orchestrator.relay.sockets import Listener, listen
+from orchestrator.system.locks import try_lock
 
 log = logging.getLogger(__name__)
 
@@ -39,18 +39,12 @@ def take_lock(control: Path, *, seconds: float = 5.0) -> int | None:
 
     A relay that is just ending does not answer any more, but has the lock for a moment: up to ``seconds``.
     """
-    handle = os.open(control.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if _answers(control) or time.monotonic() >= deadline:
-                os.close(handle)
-                return None
-            time.sleep(0.02)
-        else:
-            return handle
+    while (handle := try_lock(control.with_suffix(".lock"))) is None:
+        if _answers(control) or time.monotonic() >= deadline:
+            return None
+        time.sleep(0.02)
+    return handle
 
 
 def _answers(control: Path) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-SOCKET_PATH_MAX: Final = 107
-"""Bytes that Linux allows for the path of a Unix socket."""
 MEBI: Final = 1024 * 1024
 
 

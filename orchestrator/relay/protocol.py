@@ -35,7 +35,7 @@ from orchestrator.contract.adapter import GatewayRoute
 from orchestrator.contract.egress import EgressGrant, EgressReport, Network, UpstreamProxy
 from orchestrator.contract.gateway import GatewayGrant, RelayTotals, Traffic
 from orchestrator.errors import InvalidRequestError
-from orchestrator.relay.limits import SOCKET_PATH_MAX
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 
 VERSION: Final = 1
 """Raised with every change to the messages."""
@@ -196,7 +196,7 @@ def totals_from_wire(value: dict[str, Any]) -> RelayTotals:
 def _check_place(run_id: str, socket_path: Path) -> None:
     if _RUN_ID.fullmatch(run_id) is None:
         raise InvalidRequestError("run_id is not a plain name")
-    if not socket_path.is_absolute() or len(bytes(socket_path)) > SOCKET_PATH_MAX:
+    if not socket_path.is_absolute() or socket_path_bytes(socket_path) > SOCKET_PATH_MAX:
         raise InvalidRequestError(f"socket_path must be absolute and at most {SOCKET_PATH_MAX} bytes long")
 
 

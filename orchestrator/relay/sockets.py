@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import socket
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.relay.limits import SOCKET_PATH_MAX
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ def listen(path: Path, *, backlog: int = 64) -> Listener:
     The socket is made under another name and renamed when it listens, so nobody meets a half-made one.
     Raises: OSError (no such directory, path too long, not permitted).
     """
-    if len(bytes(path)) > SOCKET_PATH_MAX:
+    if socket_path_bytes(path) > SOCKET_PATH_MAX:
         raise OSError(f"the socket path is longer than {SOCKET_PATH_MAX} bytes: {path}")
     temporary = path.with_name("." + secrets.token_hex(3))
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -92,15 +90,3 @@ class RunSocket:
             self._server.close()
         if self._listener is not None:
             await asyncio.to_thread(self._listener.remove)
-
-
-def peer_of(sock: socket.socket) -> tuple[int, int]:
-    """(pid, uid) of the process at the other end, as the kernel knows it."""
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", data)
-    return pid, uid
-
-
-def same_user(sock: socket.socket) -> bool:
-    """Whether the process at the other end is the same user's."""
-    return peer_of(sock)[1] == os.geteuid()

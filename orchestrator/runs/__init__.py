@@ -1,1 +1,1 @@
-"""Runs: state machine, journal, pump, queue and the supervisor that drives them."""
+"""The life of a run: admission, launch, stream, limits, teardown; beside them what is stored and observed of it."""

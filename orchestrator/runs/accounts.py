@@ -14,7 +14,7 @@ from orchestrator.contract.audit import SERVICE, Audit
 from orchestrator.contract.runs import RunService
 from orchestrator.contract.types import AuthStatus
 from orchestrator.errors import ConflictError, InvalidRequestError, PodmentorError, UnknownBackendError
-from orchestrator.runs.teardown.advice import login_command
+from orchestrator.runs.teardown.outcome import login_command
 from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Accounts:
             self._remove_soon(key)
 
     async def aclose(self) -> None:
-        """Let go of what is under way; the next service goes on with it."""
+        """Stop what is under way; the next service goes on with it."""
         await self._tasks.aclose()
 
     async def list_accounts(self, *, user_id: str) -> list[AccountRecord]:

@@ -23,7 +23,7 @@ from orchestrator.contract.sandbox import HOME_DIR, Runtime, SandboxExit, Sandbo
 from orchestrator.contract.types import AuthStatus, Credentials, ResourceLimits
 from orchestrator.errors import ImageMissingError, InvalidRequestError, PodmentorError, SandboxError
 from orchestrator.framing import CriFramer
-from orchestrator.runs.launch.launch import env_of
+from orchestrator.runs.launch.command import env_of
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ LOGIN_SECONDS: Final = 1800
 PROBE_SECONDS: Final = 5.0
 """What a CLI has to answer, once its container runs."""
 PATIENT_SECONDS: Final = 60.0
-"""The same, when somebody has just logged in and waits for the word."""
+"""The same, when somebody has just logged in and waits for the answer."""
 AT_ONCE: Final = 2
 """Questions; each costs as much as the start of a run."""
 WAIT_SECONDS: Final = 60.0
@@ -46,8 +46,8 @@ PLACEHOLDER: Final = "podmentor-probe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aside:
-    """What these containers are made with."""
+class AuthContainers:
+    """Makes and removes them.  ``instance``: of the service whose containers they are."""
 
     runtime: Runtime
     runtime_dir: Path

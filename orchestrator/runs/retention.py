@@ -1,7 +1,7 @@
-"""Removes what is older than the retention: conversations, raw logs, directories that belong to nothing.
+"""Removes what is older than the retention: subagents, raw logs, directories that belong to nothing.
 
 What is in use stays, and so do changes that nobody has taken or dropped, unless the caller says otherwise.  Runs and
-their events stay for as long as their conversation does.
+their events stay for as long as their subagent does.
 """
 
 from __future__ import annotations
@@ -9,76 +9,108 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from orchestrator.contract.gc import GcItem, GcRequest, GcResult
+from orchestrator.config.models import Paths
+from orchestrator.contract.audit import SERVICE, Audit
+from orchestrator.contract.gc import GcItem, GcKind, GcRequest, GcResult
 from orchestrator.contract.runs import SubagentRecord
+from orchestrator.contract.sandbox import Runtime
+from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import ConflictError, InvalidRequestError, NotFoundError, PodmentorError
-from orchestrator.runs.deps import Deps
+from orchestrator.runs.changes import idle
+from orchestrator.runs.storage.store import Store
+from orchestrator.system.times import rfc3339, utc_now
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
-class Collector:
-    """One pass.  ``delete``: removes a conversation that is not busy."""
+class Retention:
+    """Removes subagents: one by one, or all that were not used for ``retention_days``."""
 
-    def __init__(self, deps: Deps, delete: Callable[[str], Awaitable[None]]) -> None:
-        self._deps = deps
-        self._delete = delete
-        self._removed: list[GcItem] = []
-        self._kept: list[GcItem] = []
+    def __init__(
+        self,
+        *,
+        paths: Paths,
+        retention_days: float,
+        store: Store,
+        workspaces: Workspaces,
+        runtime: Runtime,
+        audit: Audit,
+    ) -> None:
+        self._paths = paths
+        self._retention_days = retention_days
+        self._store = store
+        self._workspaces = workspaces
+        self._runtime = runtime
+        self._audit = audit
 
-    async def collect(self, request: GcRequest) -> GcResult:
-        """Do it.  One thing that cannot be removed does not keep the others."""
-        days = request.older_than_days
-        days = self._deps.config.storage.retention_days if days is None else days
-        cutoff = (datetime.now(UTC) - timedelta(days=days)).isoformat()
-        for found in await self._deps.store.subagents(user_id=None):
+    async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
+        """Remove a subagent with everything that belongs to it.  Raises NotFoundError, ConflictError, StorageError."""
+        async with idle(self._store, self._workspaces, subagent_id, user_id) as (found, _):
+            await self._audit.record(
+                "subagent.deleted", actor=actor, user_id=found.user_id, backend=found.backend, subagent_id=subagent_id
+            )
+            await self._workspaces.discard(subagent_id)
+            for run_id in found.run_ids:
+                await self._runtime.delete_tree(self._paths.run_dir(run_id))
+            await self._store.delete_subagent(subagent_id)
+
+    async def collect(self, request: GcRequest, *, actor: str = SERVICE) -> GcResult:
+        """Make room.  One thing that cannot be removed does not keep the others."""
+        if not request.dry_run:
+            await self._audit.record(
+                "gc",
+                actor=actor,
+                older_than_days=str(request.older_than_days or "configured"),
+                unapplied=request.unapplied,
+            )
+        days = self._retention_days if request.older_than_days is None else request.older_than_days
+        cutoff = rfc3339(utc_now() - timedelta(days=days))
+        items: list[GcItem] = []
+        for found in await self._store.subagents(user_id=None):
             if found.last_used_at < cutoff:
-                await self._conversation(found, request)
-        gone = {item.id for item in self._removed}
-        for run_id, subagent_id in await self._deps.store.finished_before(cutoff):
-            if subagent_id not in gone:
-                await self._directory("log", run_id, self._deps.paths.run_dir(run_id), request)
-        await self._leftovers(request)
+                items += await self._subagent(found, request, actor)
+        removed = {item.id for item in items if item.reason is None}
+        for run_id, subagent_id in await self._store.finished_before(cutoff):
+            if subagent_id not in removed:
+                items += await self._directory("log", run_id, self._paths.run_dir(run_id), request)
+        items += await self._leftovers({item.id for item in items if item.reason is None}, request)
         return GcResult(
-            removed=tuple(self._removed),
-            kept=tuple(self._kept),
-            bytes=sum(item.bytes for item in self._removed),
+            removed=tuple(item for item in items if item.reason is None),
+            kept=tuple(item for item in items if item.reason is not None),
+            bytes=sum(item.bytes for item in items if item.reason is None),
             dry_run=request.dry_run,
         )
 
-    async def _conversation(self, found: SubagentRecord, request: GcRequest) -> None:
-        paths = self._deps.paths
-        places = [paths.subagent_dir(found.subagent_id), *map(paths.run_dir, found.run_ids)]
+    async def _subagent(self, found: SubagentRecord, request: GcRequest, actor: str) -> list[GcItem]:
+        """The subagent, removed or (with a reason) not; nothing when somebody else has removed it."""
+        places = [self._paths.subagent_dir(found.subagent_id), *map(self._paths.run_dir, found.run_ids)]
         size = sum([await asyncio.to_thread(disk_usage, place) for place in places])
-        reason = "one of its runs is not finished" if found.busy else None
-        if reason is None and not request.unapplied:
-            reason = await self._unapplied(found)
-        if reason is None and not request.dry_run:
-            try:
-                await self._delete(found.subagent_id)
-            except NotFoundError:
-                return
-            except PodmentorError as error:
-                reason = error.message
-        item = GcItem(kind="conversation", id=found.subagent_id, bytes=size, reason=reason)
-        (self._removed if reason is None else self._kept).append(item)
+        try:
+            reason = "one of its runs is not finished" if found.busy else None
+            if reason is None and not request.unapplied:
+                reason = await self._unapplied(found.subagent_id)
+            if reason is None and not request.dry_run:
+                await self.delete_subagent(found.subagent_id, user_id=None, actor=actor)
+        except NotFoundError:
+            return []
+        except PodmentorError as error:
+            reason = error.message
+        return [GcItem(kind="conversation", id=found.subagent_id, bytes=size, reason=reason)]
 
-    async def _unapplied(self, found: SubagentRecord) -> str | None:
-        """Why its changes speak against removing it."""
-        source = await self._deps.store.source_of(found.subagent_id)
-        workspaces = self._deps.workspaces
-        mount = workspaces.mount_of(subagent_id=found.subagent_id, source=source, mode=found.workspace)
+    async def _unapplied(self, subagent_id: str) -> str | None:
+        """Why its changes speak against removing it.  Raises NotFoundError when it is gone."""
+        found, source = await self._store.subagent(subagent_id, user_id=None)
+        mount = self._workspaces.mount_of(subagent_id=subagent_id, source=source, mode=found.workspace)
         if mount.upper is None or not await asyncio.to_thread(mount.upper.exists):
             return None
         try:
-            changes = [change for change in await workspaces.list_changes(mount) if not change.ignored]
-            commits = await workspaces.list_commits(mount)
+            changes = [change for change in await self._workspaces.list_changes(mount) if not change.ignored]
+            commits = await self._workspaces.list_commits(mount)
         except (ConflictError, InvalidRequestError, NotFoundError):
             return None
         except PodmentorError as error:
@@ -87,30 +119,31 @@ class Collector:
             return f"it has {len(changes)} changed files and {len(commits)} commits that nobody took or dropped"
         return None
 
-    async def _directory(self, kind: str, name: str, path: Path, request: GcRequest) -> None:
+    async def _directory(self, kind: GcKind, name: str, path: Path, request: GcRequest) -> list[GcItem]:
+        """The directory, removed or (with a reason) not; nothing when there is none."""
         if not await asyncio.to_thread(path.exists):
-            return
+            return []
         size = await asyncio.to_thread(disk_usage, path)
         reason = None
         if not request.dry_run:
             try:
-                await self._deps.runtime.delete_tree(path)
+                await self._runtime.delete_tree(path)
             except PodmentorError as error:
                 reason = error.message
-        item = GcItem(kind="log" if kind == "log" else "leftover", id=name, bytes=size, reason=reason)
-        (self._removed if reason is None else self._kept).append(item)
+        return [GcItem(kind=kind, id=name, bytes=size, reason=reason)]
 
-    async def _leftovers(self, request: GcRequest) -> None:
+    async def _leftovers(self, removed: set[str], request: GcRequest) -> list[GcItem]:
         """Directories first, owners second: what is made in between has its owner in the database already."""
-        state = self._deps.paths.state_dir
+        items: list[GcItem] = []
+        state = self._paths.state_dir
         names = {place: await asyncio.to_thread(_ids_in, state / place) for place in ("subagents", "runs")}
-        subagents = await self._deps.store.subagents(user_id=None)
+        subagents = await self._store.subagents(user_id=None)
         owned = {found.subagent_id for found in subagents} | {run for found in subagents for run in found.run_ids}
-        removed = {item.id for item in self._removed}
         for place, found_names in names.items():
             for name in found_names:
                 if name not in owned and name not in removed:
-                    await self._directory("leftover", name, state / place / name, request)
+                    items += await self._directory("leftover", name, state / place / name, request)
+        return items
 
 
 def disk_usage(path: Path) -> int:

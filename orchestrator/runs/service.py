@@ -5,109 +5,134 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from orchestrator.contract.adapter import BackendInfo, BaseAdapter
-from orchestrator.contract.audit import SERVICE
+from orchestrator.config.models import Config, Paths
+from orchestrator.contract.adapter import BackendInfo
+from orchestrator.contract.audit import SERVICE, Audit
+from orchestrator.contract.gc import GcRequest, GcResult
 from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
+from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.types import AuthStatus, ResourceLimits
-from orchestrator.errors import (
-    AuthRequiredError,
-    ConflictError,
-    ForbiddenError,
-    ImageMissingError,
-    InvalidRequestError,
-    NotFoundError,
-    UnknownBackendError,
-)
+from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError
 from orchestrator.events import EventRecord, Status
-from orchestrator.runs.auth_container import PLACEHOLDER, Aside
-from orchestrator.runs.backends import describe
-from orchestrator.runs.changes import Reviewing
-from orchestrator.runs.clock import now
-from orchestrator.runs.deps import Deps
+from orchestrator.runs.backends import Backends
 from orchestrator.runs.launch.egress import added_rule, resolve_egress
-from orchestrator.runs.launch.launch import env_of
 from orchestrator.runs.limits.resolve import check_kept, resolve_limits
-from orchestrator.runs.storage.store import NewRun, StoredRun
-from orchestrator.runs.stream.journal import Entry
+from orchestrator.runs.retention import Retention
+from orchestrator.runs.storage.store import Store, StoredRun, StoredSubagent
+from orchestrator.runs.stream.journal import Entry, Journal
 from orchestrator.runs.supervisor import Supervisor
+from orchestrator.system.times import now
 
-MAX_ADDED = 64
+MAX_ADDED: Final = 64
 """Hosts that can be allowed for one run while it runs."""
-_ID = re.compile(r"[0-9a-f]{32}")
+_LOCAL_USER: Final = "local"
 
 
-class Runs(Reviewing):
+class Runs:
     """See ``orchestrator.contract.runs.RunService`` for what each method promises."""
 
-    def __init__(self, deps: Deps, supervisor: Supervisor) -> None:
-        super().__init__(deps)
+    def __init__(
+        self,
+        *,
+        config: Config,
+        paths: Paths,
+        store: Store,
+        journal: Journal,
+        runtime: Runtime,
+        audit: Audit,
+        supervisor: Supervisor,
+        backends: Backends,
+        retention: Retention,
+    ) -> None:
+        self._config = config
+        self._paths = paths
+        self._store = store
+        self._journal = journal
+        self._runtime = runtime
+        self._audit = audit
         self._supervisor = supervisor
-        self._aside = Aside.of(deps.config, deps.paths, deps.runtime, deps.instance)
+        self._backends = backends
+        self._retention = retention
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run."""
         await self._supervisor.check_accepting()
-        self._adapter(request.backend)
         new = await self._new_run(request)
-        stored = await self._deps.store.insert_run(new)
-        if stored.record.run_id == new.run_id:
-            await self._deps.audit.note(
+        record = new.record
+        stored = await self._store.insert_run(
+            new,
+            new_subagent=request.subagent_id is None,
+            idempotency_key=request.idempotency_key,
+            request_sha256=_fingerprint(request),
+        )
+        if stored.record.run_id == record.run_id:
+            await self._audit.note(
                 "run.submitted",
                 actor=request.actor,
-                user_id=new.user_id,
-                run_id=new.run_id,
-                backend=new.backend,
-                subagent_id=new.subagent_id,
-                tier=new.tier,
-                workspace=new.workspace,
-                repo=new.repo,
+                user_id=record.user_id,
+                run_id=record.run_id,
+                backend=record.backend,
+                subagent_id=record.subagent_id,
+                tier=record.tier,
+                workspace=record.workspace,
+                repo=record.repo,
             )
-            await self._supervisor.enqueue(stored)
-            stored = await self._deps.store.run(new.run_id)
-        return self._seen(stored)
+            await self._supervisor.enqueue(record)
+            stored = await self._store.run(record.run_id)  # the answer is about now: it may be starting
+        return self._placed(stored.record)
 
-    async def _new_run(self, request: RunRequest) -> NewRun:
-        config = self._deps.config
+    async def _new_run(self, request: RunRequest) -> StoredRun:
+        adapter = self._backends.adapter(request.backend)
         if not request.query.strip():
             raise InvalidRequestError("the query is empty; say what the agent should do")
         repo, source = self._repo(request)
-        workspace = request.workspace or config.external_agent.backends[request.backend].workspace
+        workspace = request.workspace or self._config.external_agent.backends[request.backend].workspace
         if request.subagent_id is not None:
-            before = await self.get_subagent(request.subagent_id, user_id=request.user_id)
-            source, repo, workspace = await self._continued(before, request, source)
+            before = await self._store.subagent(request.subagent_id, user_id=request.user_id)
+            source, repo, workspace = _continued(before, request, source)
         tier = self._tier(request)
-        return NewRun(
+        record = RunRecord(
             run_id=uuid.uuid4().hex,
             subagent_id=request.subagent_id or uuid.uuid4().hex,
-            new_subagent=request.subagent_id is None,
+            sandbox_id=None,
             user_id=request.user_id,
             backend=request.backend,
             query=request.query,
+            state="queued",
+            outcome=None,
             tier=tier,
             repo=repo,
-            source_path=source,
             workspace=workspace,
             limits=self._limits(request),
-            egress=resolve_egress(config, self._deps.adapters[request.backend], tier=tier, asked=request.egress),
+            egress=resolve_egress(self._config, adapter, tier=tier, asked=request.egress),
+            enforcement={},
+            usage={},
+            final_text=None,
+            error=None,
+            exit_code=None,
+            cli_version=None,
+            credential_link=None,
+            image_id=None,
             metadata=request.metadata,
-            idempotency_key=request.idempotency_key,
-            request_sha256=_fingerprint(request),
-            traceparent=request.traceparent,
+            queue_position=None,
+            last_seq=0,
+            created_at=now(),
+            started_at=None,
+            finished_at=None,
         )
+        return StoredRun(record=record, source_path=source, traceparent=request.traceparent)
 
     def _limits(self, request: RunRequest) -> ResourceLimits:
-        config = self._deps.config
-        limits = resolve_limits(config, request.backend, request.limits, privileged=request.privileged)
-        if config.podman.require_cgroup_limits:
-            check_kept(limits, self._deps.runtime.enforcement)
+        limits = resolve_limits(self._config, request.backend, request.limits, privileged=request.privileged)
+        if self._config.podman.require_cgroup_limits:
+            check_kept(limits, self._runtime.enforcement)
         return limits
 
     def _repo(self, request: RunRequest) -> tuple[str | None, Path | None]:
@@ -117,76 +142,49 @@ class Runs(Reviewing):
             return str(request.repo_path), request.repo_path
         if request.repo is None:
             return None, None
-        if (path := self._deps.config.repos.get(request.repo)) is None:
-            known = ", ".join(sorted(self._deps.config.repos)) or "none"
+        if (path := self._config.repos.get(request.repo)) is None:
+            known = ", ".join(sorted(self._config.repos)) or "none"
             raise NotFoundError(f"there is no repo {request.repo!r} in the configuration; known: {known}")
         return request.repo, path
 
-    async def _continued(
-        self, before: SubagentRecord, request: RunRequest, source: Path | None
-    ) -> tuple[Path | None, str | None, WorkspaceMode]:
-        """A following run works where the conversation has always worked."""
-        if before.backend != request.backend:
-            raise InvalidRequestError(
-                f"subagent {before.subagent_id} belongs to {before.backend}, not to {request.backend}"
-            )
-        kept = await self._deps.store.source_of(before.subagent_id)
-        if source is not None and source != kept:
-            raise InvalidRequestError(
-                f"subagent {before.subagent_id} works on {before.repo or 'an empty workspace'}; leave the repo out, or "
-                "begin a new conversation for another one"
-            )
-        if request.workspace not in {None, before.workspace}:
-            raise InvalidRequestError(f"the workspace mode of this subagent is {before.workspace} and stays so")
-        return kept, before.repo, before.workspace
-
     def _tier(self, request: RunRequest) -> Literal[0, 1]:
-        default = self._deps.config.external_agent.default_sandbox_tier
+        default = self._config.external_agent.default_sandbox_tier
         tier = default if request.tier is None else request.tier
         if tier < default and not request.privileged:
             raise ForbiddenError(f"the configured sandbox tier is {default}; only an admin may lower it")
         return tier
 
-    def _seen(self, run: StoredRun) -> RunRecord:
-        return replace(run.record, queue_position=self._supervisor.position(run.record.run_id))
-
-    async def _own(self, run_id: str, user_id: str | None) -> StoredRun:
-        if _ID.fullmatch(run_id):
-            run = await self._deps.store.run(run_id)
-            if user_id is None or run.record.user_id == user_id:
-                return run
-        raise NotFoundError(f"there is no run {run_id}")
-
     async def get(self, run_id: str, *, user_id: str | None) -> RunRecord:
         """One run."""
-        return self._seen(await self._own(run_id, user_id))
+        return self._placed((await self._store.run(run_id, user_id=user_id)).record)
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRecord]:
         """A page of runs."""
-        runs = await self._deps.store.list_runs(wanted)
-        return [replace(run, queue_position=self._supervisor.position(run.run_id)) for run in runs]
+        runs = await self._store.list_runs(wanted)
+        return [self._placed(run) for run in runs]
 
     async def cancel(self, run_id: str, *, user_id: str | None, actor: str = SERVICE) -> RunRecord:
         """Ask for the end."""
-        run = await self._own(run_id, user_id)
-        if run.record.state != "finished":
+        run = await self._store.run(run_id, user_id=user_id)
+        record = run.record
+        if record.state != "finished":
             if not run.cancel_requested:
-                await self._deps.audit.note(
-                    "run.cancel", actor=actor, user_id=run.record.user_id, run_id=run_id, backend=run.record.backend
+                await self._audit.note(
+                    "run.cancel", actor=actor, user_id=record.user_id, run_id=run_id, backend=record.backend
                 )
-            await self._supervisor.cancel(run_id)
-            run = await self._deps.store.run(run_id)
-        return self._seen(run)
+            await self._supervisor.cancel(record)
+            record = (await self._store.run(run_id)).record
+        return self._placed(record)
 
     async def allow_egress(
         self, run_id: str, *, host: str, port: int | None, user_id: str | None, privileged: bool, actor: str
     ) -> RunRecord:
         """One more host."""
-        record = (await self._own(run_id, user_id)).record
-        rule = added_rule(self._deps.config, host, port, privileged=privileged)
+        record = (await self._store.run(run_id, user_id=user_id)).record
+        rule = added_rule(self._config, host, port, privileged=privileged)
         if record.egress is None:
             raise ConflictError(f"run {run_id} does not use the egress proxy: it is in tier {record.tier}")
-        await self._deps.audit.record(
+        await self._audit.record(
             "egress.host_added",
             actor=actor,
             user_id=record.user_id,
@@ -194,91 +192,99 @@ class Runs(Reviewing):
             run_id=run_id,
             host=str(rule),
         )
-        if await self._deps.store.add_egress(run_id, str(rule), at_most=MAX_ADDED):
+        if await self._store.add_egress(run_id, str(rule), at_most=MAX_ADDED):
             status = Status(phase="egress_allowed", info={"host": rule.host, "port": rule.port})
-            await self._deps.journal.append(run_id, [Entry(now(), "orchestrator", status)])
+            await self._journal.append(run_id, [Entry(now(), "orchestrator", status)])
         await self._supervisor.egress_changed(run_id)
-        return self._seen(await self._deps.store.run(run_id))
+        return self._placed((await self._store.run(run_id)).record)
 
     async def events(
         self, run_id: str, *, user_id: str | None, after: int = 0, follow: bool = True
     ) -> AsyncIterator[EventRecord]:
         """Journalled events, and those to come."""
-        await self._own(run_id, user_id)
-        async with aclosing(self._deps.journal.follow(run_id, after=after, follow=follow)) as records:
+        await self._store.run(run_id, user_id=user_id)
+        async with aclosing(self._journal.follow(run_id, after=after, follow=follow)) as records:
             async for record in records:
                 yield record
 
     async def wait(self, run_id: str, *, user_id: str | None, timeout: float | None) -> RunRecord:
         """The run once it is finished."""
-        run = await self._deps.journal.until(
-            run_id, timeout, lambda: self._own(run_id, user_id), lambda run: run.record.state == "finished"
+        run = await self._journal.until(
+            run_id,
+            timeout,
+            lambda: self._store.run(run_id, user_id=user_id),
+            lambda run: run.record.state == "finished",
         )
-        return self._seen(run)
+        return self._placed(run.record)
 
     async def log_path(self, run_id: str, *, user_id: str | None) -> Path:
         """The run's raw log."""
-        await self._own(run_id, user_id)
-        path = self._deps.paths.log_path(run_id)
+        await self._store.run(run_id, user_id=user_id)
+        path = self._paths.log_path(run_id)
         if not await asyncio.to_thread(path.exists):
             raise NotFoundError(f"run {run_id} has no log: its sandbox was never started")
         return path
 
     async def list_subagents(self, *, user_id: str | None, prefix: str | None = None) -> list[SubagentRecord]:
         """Subagents, last used first."""
-        return await self._deps.store.subagents(user_id=user_id, prefix=prefix)
+        return await self._store.subagents(user_id=user_id, prefix=prefix)
 
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
-        """One conversation."""
-        if _ID.fullmatch(subagent_id):
-            for found in await self._deps.store.subagents(user_id=user_id, subagent_id=subagent_id):
-                return found
-        raise NotFoundError(f"there is no subagent {subagent_id}")
+        """One subagent."""
+        return (await self._store.subagent(subagent_id, user_id=user_id)).record
+
+    async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
+        """Remove a subagent with everything that belongs to it."""
+        await self._retention.delete_subagent(subagent_id, user_id=user_id, actor=actor)
+
+    async def gc(self, request: GcRequest, *, user_id: str | None, actor: str = SERVICE) -> GcResult:
+        """Make room."""
+        if user_id is not None:
+            raise ForbiddenError("only an admin or the local owner may remove what is old")
+        return await self._retention.collect(request, actor=actor)
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
         """The enabled backends."""
-        return [
-            await describe(adapter, self._deps, user_id=user_id or "local") for adapter in self._deps.adapters.values()
-        ]
+        return await self._backends.describe(user_id=user_id or _LOCAL_USER)
 
     async def probe(self, backend: str, *, user_id: str) -> AuthStatus:
-        """Ask the CLI itself; where it has no answer, look at what it would be given."""
-        adapter = self._adapter(backend)
-        if adapter.transport == "subprocess":
-            try:
-                await self._deps.runtime.image(adapter.image or adapter.name)
-            except ImageMissingError as error:
-                return AuthStatus(installed=False, authenticated=False, error=error.message)
-        try:
-            credential = await self._deps.credentials.resolve(user_id=user_id, backend=backend)
-        except AuthRequiredError as error:
-            return AuthStatus(installed=True, authenticated=False, error=error.message)
-        status = await self._aside.ask(adapter, credential) if adapter.transport == "subprocess" else None
-        if status is not None and (credential.api_key is None or status.authenticated or not status.installed):
-            return status
-        # Some CLIs tell of their stored logins only; with a key it is the environment that counts.
-        env = env_of(adapter, credential, PLACEHOLDER, gateway=credential.api_key is not None)
-        if credential.home is not None:
-            env["HOME"] = str(credential.home)  # the adapter looks from here, not from inside
-        return await adapter.probe_auth(env)
-
-    def _adapter(self, backend: str) -> BaseAdapter:
-        if (adapter := self._deps.adapters.get(backend)) is not None:
-            return adapter
-        known = ", ".join(sorted(self._deps.adapters)) or "none"
-        raise UnknownBackendError(f"there is no backend {backend!r}; enabled: {known}")
+        """Whether the backend's CLI could log in as this user."""
+        return await self._backends.probe(backend, user_id=user_id)
 
     def readiness(self) -> Mapping[str, Any]:
         """Whether runs are taken, and how many there are."""
         return {
             "ready": self._supervisor.accepting,
-            "memory_enforcement": "cgroup" if self._deps.runtime.memory_by_cgroup else "watchdog",
+            "enforcement": dict(self._runtime.enforcement),
             **self._supervisor.counts(),
         }
+
+    def _placed(self, record: RunRecord) -> RunRecord:
+        """The record with its place in the queue, which is in no database."""
+        return replace(record, queue_position=self._supervisor.position(record.run_id))
+
+
+def _continued(
+    before: StoredSubagent, request: RunRequest, source: Path | None
+) -> tuple[Path | None, str | None, WorkspaceMode]:
+    """Where a following run works: where its subagent has always worked."""
+    record = before.record
+    if record.backend != request.backend:
+        raise InvalidRequestError(
+            f"subagent {record.subagent_id} belongs to {record.backend}, not to {request.backend}"
+        )
+    if source is not None and source != before.source_path:
+        raise InvalidRequestError(
+            f"subagent {record.subagent_id} works on {record.repo or 'an empty workspace'}; leave the repo out, or "
+            "start a new subagent for another one"
+        )
+    if request.workspace not in {None, record.workspace}:
+        raise InvalidRequestError(f"the workspace mode of this subagent is {record.workspace} and stays so")
+    return before.source_path, record.repo, record.workspace
 
 
 def _fingerprint(request: RunRequest) -> str:
     """What must be the same for an idempotency key to mean the same request."""
     body = asdict(replace(request, idempotency_key=None, metadata=dict(request.metadata)))
-    del body["actor"], body["traceparent"]  # keys that were used before there were these must go on to count
+    del body["actor"], body["traceparent"]  # they may differ: it is the same run
     return hashlib.sha256(json.dumps(body, sort_keys=True, default=str).encode()).hexdigest()

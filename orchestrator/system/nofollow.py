@@ -1,7 +1,7 @@
 """Files below a directory, reached one path component at a time and never through a symbolic link.
 
-A HOME belongs to the agent: whatever is in it may be a link to somewhere else, or may become one at any moment.  So
-every component is opened relative to the one before with ``O_NOFOLLOW``, and what is read is what was opened.
+A HOME belongs to the agent: whatever is in it may be a symlink to somewhere else, or may become one at any moment.  So
+every component is opened relative to its parent with ``O_NOFOLLOW``, and what is read is what was opened.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _DEPTH_MAX: Final = 64
 def opened(base: Path | int, parts: Sequence[str] = (), *, make: bool = False) -> Iterator[int]:
     """A descriptor of the directory ``parts`` below ``base`` (a path or a descriptor).
 
-    ``make``: missing ones are made, mode 0700.  ``base`` may be reached through links, but must not be one.  Raises
-    OSError; ENOTDIR or ELOOP mean that a component is a link or a file.
+    ``make``: missing ones are made, mode 0700.  ``base`` may be reached through symlinks, but must not be one.  Raises
+    OSError; ENOTDIR or ELOOP mean that a component is a symlink or a file.
     """
     fd = os.open(base, _DIRECTORY) if isinstance(base, Path) else os.open(".", _DIRECTORY, dir_fd=base)
     try:
@@ -42,7 +42,7 @@ def opened(base: Path | int, parts: Sequence[str] = (), *, make: bool = False) -
 
 
 def has_regular_file(fd: int, depth: int = 0) -> bool:
-    """Whether any regular file is below the directory; links are neither followed nor counted."""
+    """Whether any regular file is below the directory; symlinks are neither followed nor counted."""
     with os.scandir(fd) as entries:
         for entry in entries:
             if entry.is_file(follow_symlinks=False):
@@ -74,7 +74,7 @@ def read_file(fd: int, path: str, *, limit: int) -> bytes | None:
 def write_file(fd: int, path: str, data: bytes) -> None:
     """Put a file of ours (0600) at the relative ``path``: whole or not at all.
 
-    What is in its way is removed, a link as a link.  Raises OSError.
+    What is in its way is removed, a symlink as a symlink.  Raises OSError.
     """
     *parents, name = PurePosixPath(path).parts
     for depth, parent in enumerate(parents):
@@ -100,7 +100,7 @@ def write_file(fd: int, path: str, data: bytes) -> None:
 
 
 def remove_at(fd: int, name: str) -> None:
-    """Remove ``name`` from the directory with all that is below it, links as links; fine when there is nothing.
+    """Remove ``name`` from the directory with all that is below it, symlinks as symlinks; fine when there is nothing.
 
     Subdirectories are moved up before they are emptied, so that no depth of nesting can exhaust anything.  Raises
     OSError when something in it is not ours to remove.
@@ -136,7 +136,7 @@ def _names(fd: int) -> list[str]:
 
 
 def _is_directory(fd: int, name: str) -> bool | None:
-    """None: there is nothing of that name.  A link is no directory."""
+    """None: there is nothing of that name.  A symlink is no directory."""
     try:
         return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Processes of others, held by pidfd: told apart from a reused pid, waited for without polling, ended in steps."""
+"""Processes of others, held by pidfd: never confused with a reused pid, waited for without polling, ended in steps."""
 
 import asyncio
 import contextlib
@@ -7,10 +7,11 @@ import os
 import resource
 import signal
 import socket as sockets
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
+
+from orchestrator.system.peers import peer_of
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +42,9 @@ def listening_pid(socket: Path) -> int:
         probe.settimeout(2.0)
         try:
             probe.connect(str(socket))
-            credentials = probe.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, struct.calcsize("3i"))
+            return peer_of(probe)[0]
         except OSError:
             return 0
-    pid: int = struct.unpack("3i", credentials)[0]
-    return pid
 
 
 class HeldProcess:
@@ -75,7 +74,7 @@ class HeldProcess:
         return cls.open(pid, lambda _: True)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor; the process goes on."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -117,6 +116,54 @@ class HeldProcess:
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+class WatchedProcess:
+    """A process whose end the event loop notes by itself, our child or not; a child (which asyncio must not know) is
+    reaped as soon as it has ended.
+
+    Needs a running event loop.  Raises: ProcessLookupError when there is no such process (any more).
+    """
+
+    def __init__(self, pid: int, *, child: bool) -> None:
+        self.pid = pid
+        self.child = child
+        self._fd = os.pidfd_open(pid)
+        self._ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self._on_end)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, as far as the event loop has noticed."""
+        return self._ended.is_set()
+
+    def _on_end(self) -> None:
+        if self.child:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.pid, os.WNOHANG)
+        self._ended.set()
+        self.close()
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether it has ended within ``seconds``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+        return self.ended
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; nothing when it has ended."""
+        if self._fd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._fd, number)
+
+    def close(self) -> None:
+        """Stop watching; a process that runs goes on."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
 
 
 async def end(process: HeldProcess, *, term_seconds: float | None = None) -> bool:

@@ -11,6 +11,12 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+def ignore_outcome(task: asyncio.Future[Any]) -> None:
+    """A ``done_callback`` for a task that everybody may have given up waiting for: how it ends is nobody's concern."""
+    if not task.cancelled():
+        task.exception()
+
+
 class TaskOwner:
     """Holds the tasks that one object started; ``aclose`` cancels them and waits, at most ``grace`` seconds.
 

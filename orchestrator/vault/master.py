@@ -8,13 +8,13 @@ functions block.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from orchestrator.config.vault import VaultPlace
 from orchestrator.errors import ConflictError, StorageError, VaultUnavailableError
+from orchestrator.system.files import UntrustedFileError, create_private, read_private, sync_directory
 from orchestrator.vault.sealed import MasterKey
 
 _MAX_BYTES: Final = 4096
@@ -85,11 +85,11 @@ class KeySource:
             if main.exists():
                 main.replace(old)
             new.replace(main)
-            _sync(main.parent)
+            sync_directory(main.parent)
         if _is(main, key_id):
             new.unlink(missing_ok=True)
             old.unlink(missing_ok=True)
-            _sync(main.parent)
+            sync_directory(main.parent)
 
     @property
     def unsettled(self) -> bool:
@@ -116,25 +116,13 @@ def _is(path: Path, key_id: str) -> bool:
 def read_key(path: Path) -> MasterKey:
     """The key in a file that is ours alone.  Raises VaultUnavailableError."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        text = read_private(path, limit=_MAX_BYTES).decode("ascii", "replace")
     except FileNotFoundError:
         raise VaultUnavailableError(f"there is no {path}: `podmentor vault init` makes the vault's key") from None
-    except OSError as error:
-        why = "it is a symbolic link" if path.is_symlink() else error.strerror
-        raise VaultUnavailableError(f"the vault's key {path} is not used: {why}") from None
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise VaultUnavailableError(f"the vault's key {path} is not used: it is no regular file")
-        if found.st_uid != os.geteuid():
-            raise VaultUnavailableError(f"the vault's key {path} is not used: it belongs to uid {found.st_uid}")
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            raise VaultUnavailableError(f"the vault's key {path} is not used: others can get at it; chmod 600 {path}")
-        text = os.read(descriptor, _MAX_BYTES).decode("ascii", "replace")
+    except UntrustedFileError as error:
+        raise VaultUnavailableError(f"the vault's key {path} is not used: {error}") from None
     except OSError as error:
         raise VaultUnavailableError(f"the vault's key {path} cannot be read: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
     return MasterKey.from_text(text, where=str(path))
 
 
@@ -142,28 +130,8 @@ def write_key(path: Path, key: MasterKey) -> None:
     """Make the file (0600), never over another; on disk when this returns.  Raises ConflictError, StorageError."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
-        try:
-            os.fchmod(descriptor, 0o600)
-            os.write(descriptor, f"{key.to_text()}\n".encode())
-            os.fsync(descriptor)
-        except BaseException:
-            path.unlink()
-            raise
-        finally:
-            os.close(descriptor)
-        _sync(path.parent)
+        create_private(path, f"{key.to_text()}\n".encode())
     except FileExistsError:
         raise ConflictError(f"{path} is there already") from None
     except OSError as error:
         raise StorageError(f"cannot write the vault's key {path}: {error.strerror}") from None
-
-
-def _sync(directory: Path) -> None:
-    """Renames are on disk only when their directory is."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

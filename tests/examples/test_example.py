@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from images.build import PodmanImageBuilder
-from images.outside import installed_recipes
+from images.catalogue import installed_recipes
 from orchestrator.registry import ADAPTER_REGISTRY, load_adapters
 from orchestrator.testing.conformance import ADAPTER_CONTRACTS, RECORDING_CONTRACTS, load_all
 from tests.examples.conftest import EXAMPLE

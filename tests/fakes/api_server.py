@@ -99,7 +99,7 @@ def make_run(run_id: str, **more: Any) -> dict[str, Any]:
         "repo": None,
         "workspace": "overlay",
         "limits": {"memory_max_bytes": 2 * 1024**3, "wall_clock_seconds": 300.0},
-        "memory_enforcement": "cgroup",
+        "enforcement": {"memory_max_bytes": "cgroup"},
         "usage": {
             "tokens": {"input": 900, "output": 12, "cache_read": 300},
             "cost_usd": 0.0123,

@@ -117,6 +117,8 @@ def good_machine() -> FakeProbe:
         "/etc/subgid": f"{USER}:200000:65536\n",
         "/proc/self/mountinfo": MOUNTS,
         SECCOMP: json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []}),
+        "/proc/sys/fs/inotify/max_user_instances": "128\n",
+        "/proc/sys/fs/inotify/max_user_watches": "65536\n",
         "/proc/sys/user/max_user_namespaces": "63000\n",
         "/proc/sys/kernel/random/boot_id": "boot-1\n",
     }

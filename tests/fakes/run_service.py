@@ -1,4 +1,4 @@
-"""A RunService in memory, steered by the test: it emits the events, it ends the runs."""
+"""A RunService and ChangeService in memory, steered by the test: it emits the events, it ends the runs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -411,7 +411,6 @@ def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) ->
         workspace=request.workspace or "overlay",
         limits=ResourceLimits(),
         egress=request.egress,
-        memory_enforcement=None,
         enforcement={},
         usage={},
         final_text=None,

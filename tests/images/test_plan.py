@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from images.catalogue import load_catalogue
 from images.plan import (
@@ -12,6 +14,7 @@ from images.plan import (
     import_argv,
     package_list,
     prime_argv,
+    recipe_hash,
     rootfs_argv,
     select,
     to_build,
@@ -21,6 +24,7 @@ from orchestrator.errors import InvalidRequestError, UnknownBackendError
 CATALOGUE = load_catalogue()
 CERT = b"-----BEGIN CERTIFICATE-----\nQUFB\n-----END CERTIFICATE-----\n"
 WORK = Path("/state/images/w")
+FILES = {"Containerfile": b"FROM x\n", "package.json": b"{}", "sub/extra": b"\x00\x01"}
 
 
 def plan(base: str = "auto", ca: bytes = b"") -> dict[str, Artifact]:
@@ -172,3 +176,41 @@ def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
     assert select(CATALOGUE, []) == sorted(CATALOGUE.backends)
     with pytest.raises(UnknownBackendError, match="claude-code"):
         select(CATALOGUE, ["claude-cod"])
+
+
+# --- the recipe hash changes with every input and with nothing else ---
+
+
+def test_order_of_files_does_not_matter() -> None:
+    backwards = dict(reversed(FILES.items()))
+    assert list(backwards) != list(FILES)
+    assert recipe_hash(FILES, "a") == recipe_hash(backwards, "a")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_byte_of_every_file_matters(name: str) -> None:
+    hashes = {recipe_hash(FILES)}
+    for index in range(len(FILES[name])):
+        changed = bytearray(FILES[name])
+        changed[index] ^= 1
+        hashes.add(recipe_hash({**FILES, name: bytes(changed)}))
+    assert len(hashes) == len(FILES[name]) + 1
+
+
+def test_names_and_further_inputs_matter() -> None:
+    renamed = {**FILES, "sub/other": FILES["sub/extra"]}
+    del renamed["sub/extra"]
+    assert len({recipe_hash(FILES), recipe_hash(renamed), recipe_hash(FILES, "x"), recipe_hash(FILES, "x", "")}) == 4
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=4), st.binary(max_size=6), max_size=3),
+    st.dictionaries(st.text(min_size=1, max_size=4), st.binary(max_size=6), max_size=3),
+    st.lists(st.text(max_size=4), max_size=3),
+    st.lists(st.text(max_size=4), max_size=3),
+)
+def test_different_recipes_have_different_hashes(
+    files: dict[str, bytes], other: dict[str, bytes], inputs: list[str], others: list[str]
+) -> None:
+    same = (files, inputs) == (other, others)
+    assert (recipe_hash(files, *inputs) == recipe_hash(other, *others)) is same

@@ -32,6 +32,40 @@ async def test_a_failure_has_the_last_twenty_lines() -> None:
     assert caught.value.details == {"lines": [str(number) for number in range(11, 31)], "exit_code": 3}
 
 
+@pytest.mark.parametrize("lines", [100, 15, 3])
+async def test_what_stderr_said_is_told_however_much_came_on_stdout_after_it(lines: int) -> None:
+    script = f"echo this is why >&2; sleep 0.05; seq {lines}; exit 9"
+    with pytest.raises(ImageBuildError, match="sh failed with exit code 9: this is why") as caught:
+        await run_lines(["sh", "-c", script], timeout=20, on_line=lambda _: None, apart=True)
+    last = [str(number) for number in range(max(1, lines - 18), lines + 1)]
+    assert caught.value.details["lines"] == ["this is why", *last]
+
+
+async def test_twenty_lines_are_told_of_both_streams_ten_of_stderr() -> None:
+    script = "seq 101 130 >&2; sleep 0.05; seq 30; exit 9"
+    with pytest.raises(ImageBuildError, match="exit code 9: 130") as caught:
+        await run_lines(["sh", "-c", script], timeout=20, on_line=lambda _: None, apart=True)
+    assert caught.value.details["lines"] == [str(number) for number in (*range(121, 131), *range(21, 31))]
+
+
+async def test_all_twenty_may_be_of_stderr() -> None:
+    with pytest.raises(ImageBuildError) as caught:
+        await run_lines(["sh", "-c", "echo 1; seq 101 130 >&2; exit 9"], timeout=20, on_line=lambda _: None, apart=True)
+    assert caught.value.details["lines"] == ["1", *(str(number) for number in range(112, 131))]
+
+
+async def test_a_listener_that_fails_ends_the_tool_and_is_heard() -> None:
+    pids: list[str] = []
+
+    def on_line(line: str) -> None:
+        pids.append(line)
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        await run_lines(["sh", "-c", "echo $$ >&2; sleep 300"], timeout=60, on_line=on_line, apart=True)
+    assert gone(int(pids[0]))
+
+
 async def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
     lines: list[str] = []
     await run_lines(["head", "-c", "3000000", "/dev/zero"], timeout=20, on_line=lines.append)

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from images.trust import extra_certificates
+from images.trust import certificates, extra_certificates
 from orchestrator.errors import ImageBuildError
 
 CERT = "-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n"
+CERT_A = b"-----BEGIN CERTIFICATE-----\nQUFB\n-----END CERTIFICATE-----"
+CERT_B = b"-----BEGIN CERTIFICATE-----\nQkJC\n-----END CERTIFICATE-----"
 
 
 def test_without_a_bundle_the_administrators_own_certificates_are_taken(tmp_path: Path) -> None:
@@ -37,3 +39,14 @@ def test_a_bundle_without_certificates_is_refused(tmp_path: Path) -> None:
         extra_certificates(bundle)
     with pytest.raises(ImageBuildError, match="No such file"):
         extra_certificates(tmp_path / "absent")
+
+
+def test_certificates_are_put_in_order_and_stand_once() -> None:
+    first = certificates([b"# a\n" + CERT_A + b"\n# b\n" + CERT_B + b"\n"])
+    second = certificates([CERT_B.replace(b"\n", b"\r\n") + b"\r\n", CERT_A, CERT_A])
+    assert first == second == CERT_A + b"\n" + CERT_B + b"\n"
+
+
+def test_private_keys_beside_certificates_are_left_out() -> None:
+    pem = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n" + CERT_A
+    assert certificates([pem]) == CERT_A + b"\n"

@@ -67,7 +67,7 @@ def test_a_plain_answer(played: Played) -> None:
     assert "diagnostic" not in run.phases() or not played.facts.quiet
     assert record.usage["tokens"].items() >= played.facts.tokens.items()
     assert record.usage["peak_memory_bytes"] > 10_000_000
-    assert record.memory_enforcement in {"cgroup", "watchdog"}
+    assert record.enforcement["memory_max_bytes"] in {"cgroup", "watchdog"}
     assert record.exit_code == 0
     assert record.cli_version == played.report.cli_version
     assert [f"{request.method} {request.path}" for request in played.plain] == played.facts.requests

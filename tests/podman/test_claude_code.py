@@ -41,7 +41,7 @@ async def test_a_plain_answer(service: LiveService) -> None:
     assert run["usage"]["peak_memory_bytes"] > 50_000_000
     assert run["exit_code"] == 0
     assert run["cli_version"] == events[3]["data"]["cli_version"]
-    assert run["memory_enforcement"] in {"cgroup", "watchdog"}
+    assert run["enforcement"]["memory_max_bytes"] in {"cgroup", "watchdog"}
     await assert_nothing_left(service, run["run_id"])
 
 

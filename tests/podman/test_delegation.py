@@ -113,7 +113,7 @@ def assert_ended_by_the_kernel(record: dict[str, Any], limit: int) -> None:
     assert record["error"]["details"]["enforcement"] == "cgroup"
     assert record["error"]["details"]["limit_bytes"] == limit
     assert 0.9 * limit <= record["error"]["details"]["used_bytes"] <= 1.1 * limit
-    assert record["memory_enforcement"] == "cgroup"
+    assert record["enforcement"]["memory_max_bytes"] == "cgroup"
 
 
 async def hog(service: LiveService, repo: Path, script: str, **limits: Any) -> tuple[dict[str, Any], list[Any]]:

@@ -31,7 +31,7 @@ async def get_changes(request: web.Request) -> web.StreamResponse:
     """GET /v1/subagents/{subagent_id}/changes."""
     query = read_query(request, ChangesQuery)
     subagent_id, scope = _target(request)
-    found = await request.app[context.RUNS].changes(subagent_id, user_id=scope, selection=_selection(query))
+    found = await request.app[context.CHANGES].changes(subagent_id, user_id=scope, selection=_selection(query))
     return json_answer(change_list(found))
 
 
@@ -40,7 +40,7 @@ async def get_patch(request: web.Request) -> web.StreamResponse:
     query = read_query(request, PatchQuery)
     subagent_id, scope = _target(request)
     wanted = _selection(query, ignored=query.ignored)
-    patch = await request.app[context.RUNS].patch(subagent_id, user_id=scope, selection=wanted)
+    patch = await request.app[context.CHANGES].patch(subagent_id, user_id=scope, selection=wanted)
     return web.Response(body=patch, content_type="text/x-diff")
 
 
@@ -48,7 +48,7 @@ async def get_commits(request: web.Request) -> web.StreamResponse:
     """GET /v1/subagents/{subagent_id}/commits."""
     read_query(request, NoQuery)
     subagent_id, scope = _target(request)
-    found = await request.app[context.RUNS].commits(subagent_id, user_id=scope)
+    found = await request.app[context.CHANGES].commits(subagent_id, user_id=scope)
     return json_answer({"commits": found})
 
 
@@ -65,7 +65,7 @@ async def get_mailbox(request: web.Request) -> web.StreamResponse:
 async def _commits_file(request: web.Request, form: CommitsForm, media_type: str) -> web.StreamResponse:
     read_query(request, NoQuery)
     subagent_id, scope = _target(request)
-    data = await request.app[context.RUNS].commits_file(subagent_id, user_id=scope, form=form)
+    data = await request.app[context.CHANGES].commits_file(subagent_id, user_id=scope, form=form)
     return web.Response(body=data, content_type=media_type)
 
 
@@ -82,7 +82,7 @@ async def apply_changes(request: web.Request) -> web.StreamResponse:
         message=body.message,
     )
     actor = context.identity_of(request).actor
-    return json_answer(await request.app[context.RUNS].apply(subagent_id, wanted, user_id=scope, actor=actor))
+    return json_answer(await request.app[context.CHANGES].apply(subagent_id, wanted, user_id=scope, actor=actor))
 
 
 async def discard_changes(request: web.Request) -> web.StreamResponse:
@@ -91,7 +91,7 @@ async def discard_changes(request: web.Request) -> web.StreamResponse:
     subagent_id, scope = _target(request)
     body = await read_body(request, DiscardBody)
     actor = context.identity_of(request).actor
-    dropped = await request.app[context.RUNS].discard(subagent_id, tuple(body.paths), user_id=scope, actor=actor)
+    dropped = await request.app[context.CHANGES].discard(subagent_id, tuple(body.paths), user_id=scope, actor=actor)
     return json_answer({"discarded": dropped})
 
 
@@ -99,7 +99,7 @@ async def get_run_changes(request: web.Request) -> web.StreamResponse:
     """GET /v1/runs/{run_id}/changes."""
     read_query(request, NoQuery)
     scope = context.identity_of(request).scope
-    found = await request.app[context.RUNS].changes_of_run(path_name(request, "run_id"), user_id=scope)
+    found = await request.app[context.CHANGES].changes_of_run(path_name(request, "run_id"), user_id=scope)
     return json_answer({"changes": [{"path": path, "change": change} for path, change in found.items()]})
 
 
@@ -109,7 +109,7 @@ async def roll_back(request: web.Request) -> web.StreamResponse:
     subagent_id, scope = _target(request)
     body = await read_body(request, RollbackBody)
     actor = context.identity_of(request).actor
-    await request.app[context.RUNS].rollback(subagent_id, body.run_id, user_id=scope, actor=actor)
+    await request.app[context.CHANGES].rollback(subagent_id, body.run_id, user_id=scope, actor=actor)
     return web.Response(status=204)
 
 

@@ -2,7 +2,7 @@
 
 A service of this user that answers on its socket is used.  Else this process becomes the service for as long as the
 command takes.  When that one ends in the middle (it was another command's), the next in line takes over: containers go
-on, and the stream goes on after the last event that was seen.
+on, and the stream goes on after the last event that was received.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class ServiceLink:
         await self._find()
 
     async def aclose(self) -> None:
-        """Let go of the service; one in this process is ended.  Safe to call twice."""
+        """Disconnect from the service; one in this process is ended.  Safe to call twice."""
         if self._client is not None:
             await self._client.aclose()
         self._stop.set()

@@ -105,7 +105,7 @@ def command(ctx: click.Context, as_json: bool, keep: bool) -> None:
 async def perform(context: CliContext, *, as_json: bool, keep: bool) -> int:
     """The demo; its exit code."""
     config, place = await asyncio.to_thread(lambda: (context.config, context.paths.state_dir / "demo"))
-    output = Output(quiet=as_json, advice=False)  # the conversation is removed at the end
+    output = Output(quiet=as_json, advice=False)  # the subagent is removed at the end
     with Interrupts() as interrupts:
         try:
             report = await _with_provider(config, place, output, interrupts, keep=keep)

@@ -74,8 +74,10 @@ def summary(findings: Sequence[FindingView]) -> str:
     """The closing line."""
     failed = sum(finding.status == "failed" for finding in findings)
     warnings = sum(finding.status == "warning" for finding in findings)
-    told = f"{len(findings)} checks: {failed} failed, {warnings} with a warning"
-    return f"{told}. Runs will not work before the failed ones are mended." if failed else f"{told}. Runs work here."
+    counts = f"{len(findings)} checks: {failed} failed, {warnings} with a warning"
+    return (
+        f"{counts}. Runs will not work before the failed ones are mended." if failed else f"{counts}. Runs work here."
+    )
 
 
 def render(console: Console, findings: Sequence[FindingView]) -> None:

@@ -16,12 +16,12 @@ from orchestrator.cli.ui.safe import clean, one_line, to_json
 @click.option(
     "--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Default: storage.retention_days (30)."
 )
-@click.option("--unapplied", is_flag=True, help="Also conversations with changes that nobody took or dropped.")
+@click.option("--unapplied", is_flag=True, help="Also subagents with changes that nobody took or dropped.")
 @click.option("--dry-run", "-n", is_flag=True, help="Only say what would be removed.")
 @JSON_OPTION
 @click.pass_obj
 def command(context: CliContext, older_than: float | None, unapplied: bool, dry_run: bool, as_json: bool) -> None:
-    """Remove conversations and raw logs that have not been used for a while, and say what that frees.
+    """Remove subagents and raw logs that have not been used for a while, and say what that frees.
 
     What is in use stays, and so do changes that nobody has taken or dropped.
     """

@@ -89,7 +89,7 @@ def create(context: TokenContext, name: str, role: Role, expires: datetime | Non
                 expires_at=new.record.expires_at,
             )
         except StorageError:
-            await store.revoke(new.record.id)  # nobody has seen it
+            await store.revoke(new.record.id)  # it was shown to nobody
             raise
         return new
 

@@ -12,7 +12,7 @@ from orchestrator.cli.ui.safe import visible
 
 
 def write_bytes(data: bytes) -> None:
-    """Exact bytes into a pipe or file; to a terminal text in which control characters are seen."""
+    """Exact bytes into a pipe or file; to a terminal text in which control characters are visible."""
     if sys.stdout.isatty():
         for line in data.decode("utf-8", errors="replace").removesuffix("\n").split("\n"):
             click.echo(visible(line.removesuffix("\r")))

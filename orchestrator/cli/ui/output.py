@@ -29,7 +29,7 @@ class Output:
     as_json: bool = False
     quiet: bool = False
     advice: bool = True
-    """Say how to go on with the conversation."""
+    """Say how to go on with the subagent."""
 
     def __post_init__(self) -> None:
         self.out = consoles.out()

@@ -17,7 +17,7 @@ from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 from orchestrator.errors import InvalidRequestError, PodmentorError, SandboxError
 from orchestrator.relay.control.connection import ConnectionLostError, RelayConnection, RelayRefusedError
 from orchestrator.relay.control.reports import ReportReceiver
-from orchestrator.relay.control.spawn import Process, start_detached
+from orchestrator.relay.control.spawn import start_detached
 from orchestrator.relay.protocol import (
     check_egress,
     check_grant,
@@ -26,6 +26,7 @@ from orchestrator.relay.protocol import (
     socket_name,
     totals_from_wire,
 )
+from orchestrator.system.processes import WatchedProcess
 from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -72,8 +73,8 @@ class RelayProcess:
         self._tasks = TaskOwner("relay-client")
         self._lock = asyncio.Lock()
         self._connection: RelayConnection | None = None
-        self._process: Process | None = None
-        self._children: dict[int, Process] = {}
+        self._process: WatchedProcess | None = None
+        self._children: dict[int, WatchedProcess] = {}
         self._starting: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -221,7 +222,7 @@ class RelayProcess:
         if self._process is None or self._process.pid != pid or self._process.ended:
             if self._process is not None and not self._process.child:
                 self._process.close()
-            self._process = self._children.get(pid) or Process(pid, child=False)
+            self._process = self._children.get(pid) or WatchedProcess(pid, child=False)
 
     async def _start_process(self) -> None:
         """Start a relay and keep its handle, even when the caller is cancelled meanwhile."""
@@ -240,7 +241,7 @@ class RelayProcess:
         except OSError as error:
             log.error("the relay could not be started: %s", error)  # noqa: TRY400  # the traceback says no more
             return
-        child = Process(pid, child=True)
+        child = WatchedProcess(pid, child=True)
         self._children = {number: known for number, known in self._children.items() if not known.ended}
         self._children[pid] = child
         if not ready:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from orchestrator.errors import InvalidRequestError, SandboxError
 from orchestrator.relay.protocol import MAX_LINE, VERSION, decode, encode
-from orchestrator.relay.sockets import peer_of, same_user
+from orchestrator.system.peers import peer_of, same_user
 from orchestrator.system.tasks import TaskOwner
 
 CALL_SECONDS: Final = 15.0

@@ -1,12 +1,9 @@
-"""Starts the relay process so that it outlives us; watches and ends it by a handle that cannot come to mean another."""
+"""Starts the relay process so that it outlives us."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import select
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -14,53 +11,6 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[3]
 """Where the packages lie, in a checkout as in site-packages."""
 READY_FD: Final = 3
-
-
-class Process:
-    """A running process by its pidfd, our child or not; a child is reaped as soon as it has ended.
-
-    Needs a running event loop.  Raises: ProcessLookupError when there is no such process (any more).
-    """
-
-    def __init__(self, pid: int, *, child: bool) -> None:
-        self.pid = pid
-        self.child = child
-        self._fd = os.pidfd_open(pid)
-        self._ended = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._fd, self._on_end)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended, as far as the event loop has noticed."""
-        return self._ended.is_set()
-
-    def _on_end(self) -> None:
-        if self.child:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self.pid, os.WNOHANG)
-        self._ended.set()
-        self.close()
-
-    async def wait(self, seconds: float) -> bool:
-        """Whether it has ended within ``seconds``."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._ended.wait()
-        return self.ended
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal; nothing when it has ended."""
-        if self._fd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._fd, number)
-
-    def close(self) -> None:
-        """Stop watching; a process that runs goes on."""
-        if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = -1
 
 
 def start_detached(python: str, arguments: Sequence[str], *, log_path: Path, ready_seconds: float) -> tuple[int, bool]:

@@ -33,7 +33,8 @@ from orchestrator.relay.protocol import (
 )
 from orchestrator.relay.proxy.resolver import Resolver, SystemResolver
 from orchestrator.relay.proxy.server import RunProxy
-from orchestrator.relay.sockets import Listener, same_user
+from orchestrator.relay.sockets import Listener
+from orchestrator.system.peers import same_user
 from orchestrator.system.tasks import TaskOwner
 
 Grant = TypeVar("Grant", GatewayGrant, EgressGrant)

@@ -1,4 +1,4 @@
-"""The line: first come, first served, a cap on how many run at once, and claims on things that few may use at once.
+"""The queue: first come, first served, a cap on how many run at once, and claims on things that few may use at once.
 
 A run whose claims cannot be met yet (its subagent is busy, its account is in use) keeps its place and lets those behind
 it pass, unless they want the same thing.
@@ -25,13 +25,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One place in the line."""
+    """One place in the queue."""
 
     run_id: str
     claims: tuple[Claim, ...]
 
 
-class Line:
+class Queue:
     """Who waits, who runs.  ``on_admit`` is called for each run that may start; it must not block."""
 
     def __init__(self, *, max_concurrent: int, on_admit: Callable[[Waiting], None]) -> None:
@@ -89,7 +89,7 @@ class Line:
         return next((i for i, entry in enumerate(self._waiting) if entry.run_id == run_id), None)
 
     def waits_for(self, entry: Waiting) -> ClaimKind | None:
-        """What a run in the line (or one that would join its end) lacks besides its turn; None: nothing."""
+        """What a run in the queue (or one that would join its end) lacks besides its turn; None: nothing."""
         ahead = []
         for other in self._waiting:
             if other.run_id == entry.run_id:
@@ -113,7 +113,7 @@ class Line:
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:
-        """The line, front first."""
+        """Front first."""
         return tuple(self._waiting)
 
     @property

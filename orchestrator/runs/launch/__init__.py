@@ -1,0 +1,1 @@
+"""From an admitted run to its started container, and what that may reach."""

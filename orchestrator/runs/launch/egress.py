@@ -1,13 +1,14 @@
-"""What a run in tier 1 may reach, and how its processes are told.  Pure."""
+"""What a run may reach: the model provider through its gateway, other hosts through its proxy.  Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from orchestrator.config.hosts import HostPattern, as_address, egress_pattern, parse_pattern
 from orchestrator.config.models import Config
-from orchestrator.contract.adapter import BaseAdapter
+from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
 from orchestrator.contract.egress import EGRESS_PORT
 from orchestrator.errors import ForbiddenError, InvalidRequestError
 
@@ -16,13 +17,38 @@ NO_PROXY: Final = "localhost,127.0.0.1,::1"
 """What is inside the container itself: its gateway, and servers that the agent starts."""
 
 
+def route_of(
+    adapter: BaseAdapter, *, subscription: bool, tier: Literal[0, 1], base_url: str | None
+) -> GatewayRoute | None:
+    """The gateway's route for the run; None: it has no gateway.
+
+    With a key: the gateway exchanges the run's token for the key.  With a subscription the CLI brings its own login: in
+    tier 0 it goes to the provider directly, as it does on its user's own machine; in tier 1 its requests go through the
+    gateway, which passes the login through, where the CLI can be configured so, else through the egress proxy.  An
+    operator's ``base_url`` is kept to in every tier: the gateway leads there.
+
+    Raises InvalidRequestError for a subscription that would go past ``base_url``.
+    """
+    route = adapter.gateway
+    if subscription:
+        route = adapter.subscription_gateway
+        if route is None and base_url is not None:
+            raise InvalidRequestError(
+                f"base_url is set for {adapter.name}, and this CLI cannot send a subscription's requests there; leave"
+                " base_url out, or use a key"
+            )
+        if tier == 0 and base_url is None:
+            return None
+    return route if route is None or base_url is None else replace(route, upstream=base_url.rstrip("/"))
+
+
 def resolve_egress(
     config: Config, adapter: BaseAdapter, *, tier: Literal[0, 1], asked: Sequence[str] | None
 ) -> tuple[str, ...] | None:
     """The host patterns of a run when it is accepted, in the documented order: the backend's, else the adapter's (C23).
 
     The adapter's list is for runs that go to the provider through the proxy; which credential a run uses is known when
-    it starts, so here the widest list is meant that it may come to, and ``settle_egress`` has the last word.
+    it starts, so here the widest list is meant that it may come to; ``settle_egress`` narrows it then.
 
     ``asked`` may narrow it.  None: tier 0, where there is no proxy.  Raises InvalidRequestError (``details``: asked,
     allowed) for what is not covered, or in tier 0.
@@ -104,8 +130,8 @@ def added_rule(config: Config, host: str, port: int | None, *, privileged: bool)
 def _apply_egress_policy(allowed: Sequence[str] | None, env: Mapping[str, str]) -> dict[str, str]:
     """The documented step (C22): ``env`` with the variables that send its programs to the proxy.
 
-    ``allowed`` None: there is no proxy and nothing changes.  A list, an empty one too, means that the proxy is the only
-    way out, so whatever else the variables said is replaced: it could not be reached.
+    ``allowed`` None: there is no proxy and nothing changes.  A list, an empty one too, means that nothing
+    else can be reached, so whatever else the variables said is replaced.
     """
     if allowed is None:
         return dict(env)

@@ -1,6 +1,1 @@
-"""What a run may use: resolved from the configuration, measured, and told when it is exceeded.
-
-``resolve`` says what is allowed, ``watch`` decides when a run must end, ``words`` tells it.  The measures: ``memory``
-(with ``shared_memory``; ``cgroup`` where the kernel keeps the limit), ``disk`` (with ``holdings``, what a container
-holds, and ``insider``, which looks there from within its user namespace), ``space`` (what the machine has left).
-"""
+"""What a run may use: resolved from the configuration, measured, and the end of a run that exceeds it."""

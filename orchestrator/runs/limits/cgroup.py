@@ -1,4 +1,4 @@
-"""What the kernel tells of a container's memory where a cgroup limits it.
+"""What the kernel reports of a container's memory where a cgroup limits it.
 
 Podman says that the kernel has killed something only after the container's end, only when it was the container's own
 command, and often not even then: as soon as the last process is gone systemd removes the cgroup, and with it the count
@@ -33,7 +33,7 @@ class CgroupMemory:
         self.kills = 0
         """Processes that the kernel has killed at a limit of the cgroup, those in cgroups below it as well."""
         self.peak_bytes = 0
-        """The highest use that was seen, the files that the kernel keeps in memory included."""
+        """The highest use at any look, the files that the kernel keeps in memory included."""
 
     @classmethod
     def of(cls, pid: int, *, proc: Path = PROC, root: Path = ROOT) -> Self | None:

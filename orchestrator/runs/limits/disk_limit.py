@@ -1,21 +1,23 @@
-"""A run's disk limit: looked at before anything is started, kept while it runs, over a restart of the service too."""
+"""A run's disk limit: checked before anything is started, kept while it runs, over a restart of the service too."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from orchestrator.contract.accounts import HomeKey
+from orchestrator.config.models import Paths
+from orchestrator.contract.accounts import HomeKey, SubscriptionHomes
 from orchestrator.contract.sandbox import StartedSandbox, WorkspaceMount
+from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import DiskExceededError, PodmentorError
-from orchestrator.runs.deps import Deps
 from orchestrator.runs.limits.disk_meter import DiskMeter, DiskPlaces, Inside
 from orchestrator.runs.limits.messages import WARN_AT, measures, size_words
-from orchestrator.runs.storage.store import StoredRun
-from orchestrator.runs.stream.journal import to_json
+from orchestrator.runs.storage.database import to_json
+from orchestrator.runs.storage.store import Store, StoredRun
 
 INTERVAL: Final = 0.5
 """Seconds between two looks at the file system's free space."""
@@ -24,39 +26,58 @@ FINAL_SECONDS: Final = 5.0
 T = TypeVar("T")
 
 
-class DiskGuard:
-    """The disk limit of one run."""
+class DiskLimit:
+    """The disk limit of one run.
 
-    def __init__(self, run: StoredRun, deps: Deps) -> None:
+    ``store`` keeps what a repo that is worked on directly had before the run; ``workspaces``, ``homes`` and ``paths``
+    say where the files of a run are that an earlier service began; ``walkers``: threads in which files are counted.
+    """
+
+    def __init__(
+        self,
+        run: StoredRun,
+        *,
+        store: Store,
+        workspaces: Workspaces,
+        homes: SubscriptionHomes,
+        paths: Paths,
+        walkers: Executor,
+    ) -> None:
         self._run = run
-        self._deps = deps
+        self._store = store
+        self._workspaces = workspaces
+        self._homes = homes
+        self._paths = paths
+        self._walkers = walkers
         self._limit = run.record.limits.disk_max_bytes
         self._meter: DiskMeter | None = None
 
     def usage(self) -> dict[str, int]:
-        """What was measured."""
+        """``peak_disk_bytes``; nothing before the first measure."""
         if self._meter is None or not self._meter.walks:
             return {}
         return {"peak_disk_bytes": self._meter.peak_bytes}
 
     async def check(self, mount: WorkspaceMount, home: Path) -> None:
-        """Raises DiskExceededError when the conversation holds more than the limit already."""
+        """Raises DiskExceededError when the subagent has more than the limit already."""
         self._meter = DiskMeter(DiskPlaces.of(mount, home), limit_bytes=self._limit)
         used = await self._in_thread(DiskMeter.first)
         if mount.mode == "direct":
             usage = to_json({"disk_baseline_bytes": self._meter.baseline})
-            await self._deps.store.update_run(self._run.record.run_id, usage=usage)
+            await self._store.update_run(self._run.record.run_id, usage=usage)
         if used > self._limit:
             raise too_full(self._run, used)
 
     async def adopt(self, account: HomeKey | None) -> None:
         """Go on for a run that an earlier service began."""
-        record, workspaces = self._run.record, self._deps.workspaces
-        mount = workspaces.mount_of(subagent_id=record.subagent_id, source=self._run.source_path, mode=record.workspace)
-        home = self._deps.paths.subagent_dir(record.subagent_id) / "home"
+        record = self._run.record
+        mount = self._workspaces.mount_of(
+            subagent_id=record.subagent_id, source=self._run.source_path, mode=record.workspace
+        )
+        home = self._paths.subagent_dir(record.subagent_id) / "home"
         if account is not None:
             try:
-                home = await self._deps.homes.allocate(account)
+                home = await self._homes.allocate(account)
             except PodmentorError:
                 return  # the account is gone, and its HOME with it
         baseline = record.usage.get("disk_baseline_bytes")
@@ -70,7 +91,8 @@ class DiskGuard:
         on_warning: Callable[[int], None],
         on_excess: Callable[[int], None],
     ) -> None:
-        """Look every ``INTERVAL`` seconds, until there is more than the limit or this is cancelled."""
+        """Measure every ``INTERVAL`` seconds, until there is more than the limit (``on_excess``, in bytes) or this is
+        cancelled.  ``on_warning`` is called once, when most of it is used."""
         inside = Inside(sandbox.init_pid, pids)
         mark = int(self._limit * WARN_AT)
         while self._meter is not None:
@@ -84,7 +106,7 @@ class DiskGuard:
             await asyncio.sleep(INTERVAL)
 
     async def finish(self) -> None:
-        """The container has ended: see what it has left, for the record."""
+        """The container has ended: measure what it has left, for the record."""
         if self._meter is not None:
             try:
                 async with asyncio.timeout(FINAL_SECONDS):
@@ -99,17 +121,17 @@ class DiskGuard:
 
     async def _in_thread(self, work: Callable[[DiskMeter], T]) -> T:
         assert self._meter is not None
-        return await asyncio.get_running_loop().run_in_executor(self._deps.processes.walkers, work, self._meter)
+        return await asyncio.get_running_loop().run_in_executor(self._walkers, work, self._meter)
 
 
 def too_full(run: StoredRun, used: int) -> DiskExceededError:
-    """The error of a conversation that is over its limit before its run has begun."""
+    """The error of a subagent that is over its limit before its run has begun."""
     record = run.record
     limit = record.limits.disk_max_bytes
     return DiskExceededError(
-        f"This conversation holds {size_words(used, limit)} in its workspace and home already, over the limit of "
+        f"This subagent has {size_words(used, limit)} in its workspace and home already, over the limit of "
         f"{size_words(limit)}; nothing was started. Take or drop its changes (podmentor changes apply or discard "
-        f"{record.subagent_id[:8]}), begin a new conversation, remove this one (podmentor subagents delete), or have "
+        f"{record.subagent_id[:8]}), start a new subagent, remove this one (podmentor subagents delete), or have "
         "limits.disk_max_bytes raised.",
         **measures("disk_max_bytes", limit, used),
     )

@@ -29,9 +29,9 @@ ROUTINE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DiskPlaces:
-    """What counts.  ``held``: whole; ``grown``: what it has gained since the run began."""
+    """What counts.  ``whole``: all of it; ``grown``: what it has gained since the run began."""
 
-    held: tuple[Path, ...]
+    whole: tuple[Path, ...]
     grown: Path | None = None
 
     @classmethod
@@ -52,7 +52,7 @@ class DiskPlaces:
     @property
     def all(self) -> tuple[Path, ...]:
         """Every place, however it counts."""
-        return self.held if self.grown is None else (*self.held, self.grown)
+        return self.whole if self.grown is None else (*self.whole, self.grown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class DiskMeter:
     def _wanted(self) -> list[tuple[list[bytes], int | None]]:
         """Roots of each walk, and above which sum it may end."""
         wanted: list[tuple[list[bytes], int | None]] = [
-            ([os.fsencode(path) for path in self._places.held], self._limit)
+            ([os.fsencode(path) for path in self._places.whole], self._limit)
         ]
         if self._places.grown is not None:
             stop = None if self.baseline is None else self.baseline + self._limit

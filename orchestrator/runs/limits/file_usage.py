@@ -2,7 +2,7 @@
 
 Also a program of its own (so it imports nothing of ours): run inside the container's user namespace it may look where
 the service's user may not, into directories that the agent has closed to everybody, and at processes that have made
-themselves undumpable.  Whoever calls it tells by ``closed`` that this is needed.
+themselves undumpable.  ``closed`` says that this is needed.
 
 Sizes are allocated blocks, so a sparse file counts for what it really takes; a file with several names counts once; no
 link is followed, no other file system is entered.  Each file, directory and link counts for at least ``ENTRY_BYTES``:

@@ -48,7 +48,7 @@ class Space:
         self._keep_free = keep_free
 
     async def free(self) -> int:
-        """Bytes; raises OSError."""
+        """Bytes that may still be written.  Raises OSError."""
         return await asyncio.to_thread(free_bytes, self._place)
 
     async def check(self) -> None:
@@ -68,7 +68,10 @@ class Space:
             )
 
     async def watch(self, decide: Callable[..., None]) -> None:
-        """Call ``decide`` with reason, message and details once so little is left that a run must end."""
+        """Call ``decide`` with reason, message and details whenever so little is left that runs must end.
+
+        Looks until it is cancelled; one look serves all runs.
+        """
         while self._keep_free:
             try:
                 free = await self.free()
@@ -84,5 +87,4 @@ class Space:
                         free_bytes=free,
                         keep_free_bytes=self._keep_free,
                     )
-                    return
             await asyncio.sleep(LOOK_SECONDS)

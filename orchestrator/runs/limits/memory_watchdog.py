@@ -1,13 +1,13 @@
 """The watchdog for machines where no cgroup limits memory: measures a container from outside and reports excess.
 
-What belongs to a container is told by its pid namespace, which no process can leave, however often it forks; namespaces
-made inside it count as well.  Two measures are used: the resident sizes are cheap but count shared pages once for each
-process, so they are only an upper bound; the proportional sizes (Pss) are exact and cost time.  The exact ones are
-asked for when the bound is above the limit, or has grown enough for the peak to matter.
+What belongs to a container is known by its pid namespace, which no process can leave, however often it forks;
+namespaces made inside it count as well.  Two measures are used: the resident sizes are cheap but count shared pages
+once for each process, so they are only an upper bound; the proportional sizes (Pss) are exact and cost time.  The exact
+ones are asked for when the bound is above the limit, or has grown enough for the peak to matter.
 
 Files in the container's tmpfs mounts and memfds count too, though no process need have them mapped (``shared_memory``).
-Not seen: what the kernel itself holds for the processes (buffers of sockets and pipes, page tables), and a memfd that
-is nowhere open because it lies in the queue of a socket.
+Not counted: what the kernel itself holds for the processes (buffers of sockets and pipes, page tables), and a memfd
+that is nowhere open because it lies in the queue of a socket.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class MemoryMeter:
         return await asyncio.get_running_loop().run_in_executor(table.executor, cls, init_pid, table)
 
     def sample(self, limit_bytes: int) -> int | None:
-        """Bytes in use: exact when above ``limit_bytes``, else at most what is told.  None: no process is left."""
+        """Bytes in use: exact when above ``limit_bytes``, else an upper bound.  None: no process is left."""
         pids = self._pids()
         if not pids:
             return None
@@ -179,7 +179,7 @@ class MemoryMeter:
         return await asyncio.get_running_loop().run_in_executor(self._table.executor, self.sample, limit_bytes)
 
     def close(self) -> None:
-        """Let go of the namespace.  Safe to call twice."""
+        """Close the namespace's descriptor.  Safe to call twice."""
         self._closed = True
         if self._fd is not None:
             os.close(self._fd)

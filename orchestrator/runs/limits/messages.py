@@ -1,4 +1,4 @@
-"""How excess is told: one shape of ``details`` for all limits, and the sentences.  Pure.
+"""How excess is reported: one shape of ``details`` for all limits, and the sentences.  Pure.
 
 ``details`` has ``limit`` (the name of the setting), and limit and use as ``limit_bytes`` and ``used_bytes`` or as
 ``limit_seconds`` and ``used_seconds``.
@@ -38,12 +38,12 @@ def exceeded(reason: ErrorReason, allowed: float, used: float, **more: Any) -> E
 
 
 def warning(limit: str, allowed: float, used: float) -> Status:
-    """The word before it: most of the limit is used."""
+    """The status event that warns of an excess: ``WARN_AT`` of the limit is used."""
     return Status(phase="limit_warning", info=measures(limit, allowed, used))
 
 
 def size_words(size: float, other: float | None = None) -> str:
-    """``3.2 GiB``; exact where that would read the same as ``other``."""
+    """Bytes for people: ``3.2 GiB``; the exact number where that would read the same as ``other``."""
     text = _rounded(size)
     return f"{int(size)} bytes" if other is not None and size != other and text == _rounded(other) else text
 
@@ -83,7 +83,7 @@ def _sentence(reason: ErrorReason, allowed: float, used: float) -> str:
         case "start_timeout":
             return (
                 f"The agent printed nothing within {allowed:g} s of its start ({used:.1f} s have passed); the run's "
-                "log and `podmentor doctor` may tell why."
+                "log and `podmentor doctor` may say why."
             )
         case _:
             return (

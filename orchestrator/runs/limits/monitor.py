@@ -1,4 +1,4 @@
-"""Decides when a run must stop: clocks, output, memory, the caller's wish.  The first decision stands."""
+"""Decides when a run must stop: clocks, output, memory, disk, the caller's wish.  The first decision stands."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.runs import RunRecord
-from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
+from orchestrator.contract.sandbox import SandboxExit, StartedSandbox, WorkspaceMount
 from orchestrator.events import Error, ErrorReason, Status
-from orchestrator.runs.clock import seconds_since
 from orchestrator.runs.limits.cgroup import NEAR, CgroupMemory
-from orchestrator.runs.limits.disk_limit import DiskGuard
+from orchestrator.runs.limits.disk_limit import DiskLimit
 from orchestrator.runs.limits.memory_watchdog import MemoryMeter, ProcessTable, watch_memory
 from orchestrator.runs.limits.messages import WARN_AT, exceeded, measures, size_words, warning
 from orchestrator.runs.stream.decoder import LogDecoder
 from orchestrator.runs.stream.pump import Pump
 from orchestrator.system.tasks import TaskOwner
+from orchestrator.system.times import seconds_since
 
 log = logging.getLogger(__name__)
 LINGER_SECONDS = 5.0
@@ -32,19 +33,30 @@ _Deadline: TypeAlias = Literal["timeout", "warning", "answered", "start_timeout"
 _POLITE: frozenset[ErrorReason] = frozenset({"cancelled", "timeout", "idle_timeout"})
 
 
-class LimitsWatch:
-    """The limits of one run.  ``stop``: the sandbox must end; ``verdict``: why (None: it has answered).
+class RunMonitor:
+    """Keeps the limits of one run.  ``stop``: the sandbox must end; ``verdict``: why (None: it has answered).
 
-    ``tell`` is called with each warning: once for each limit, not for those in ``warned``.
+    In this order: ``begin`` (for a run that is taken over ``adopt`` first), ``check_disk`` when it is launched,
+    ``watch``, ``sandbox_ended``; ``aclose`` at any time.
+    ``warn`` is called with each warning: once for each limit, not for those in ``warned``.
     """
 
     def __init__(
-        self, record: RunRecord, decoder: LogDecoder, *, disk: DiskGuard, tell: Callable[[Status], None]
+        self,
+        record: RunRecord,
+        decoder: LogDecoder,
+        *,
+        disk: DiskLimit,
+        processes: ProcessTable,
+        warn: Callable[[Status], None],
     ) -> None:
         self._record = record
         self._decoder = decoder
         self._disk = disk
-        self._tell = tell
+        self._processes = processes
+        self._warn = warn
+        self._tasks = TaskOwner(f"limits of run {record.run_id[:8]}")
+        self._disk_watch: asyncio.Task[None] | None = None
         self.warned: set[str] = set()
         self._meter: MemoryMeter | None = None
         self._kernel: CgroupMemory | None = None
@@ -60,9 +72,36 @@ class LimitsWatch:
         """Whether the CLI is asked to end before it is killed."""
         return self.verdict is not None and self.verdict.reason in _POLITE
 
-    def started(self, record: RunRecord) -> None:
-        """The run has been admitted: its clock runs from ``record.started_at``."""
+    async def check_disk(self, mount: WorkspaceMount, home: Path) -> None:
+        """Raises DiskExceededError when the subagent has more than the limit on disk before anything is started."""
+        await self._disk.check(mount, home)
+
+    async def adopt(self, account: HomeKey | None, *, warned: set[str]) -> None:
+        """Go on for a run that an earlier service began, and that was given the warnings ``warned``."""
+        self.warned |= warned
+        await self._disk.adopt(account)
+
+    def begin(self, record: RunRecord, pump: Pump) -> None:
+        """Watch the times, which run from ``record.started_at``."""
         self._record = record
+        self._tasks.spawn(self._clock(pump), name="clock")
+
+    def watch(self, sandbox: StartedSandbox, log_path: Path, *, by_cgroup: bool) -> None:
+        """Watch what the sandbox uses.  ``by_cgroup``: the kernel keeps the memory limit."""
+        self._tasks.spawn(self._measure(sandbox, by_cgroup=by_cgroup), name="memory")
+        self._disk_watch = self._tasks.spawn(self._watch_disk(sandbox), name="disk")
+        self._tasks.spawn(self._watch_log(log_path), name="log size")
+
+    async def sandbox_ended(self) -> None:
+        """Measure for the last time what it has left on disk."""
+        if self._disk_watch is not None:
+            self._disk_watch.cancel()
+        await self._disk.finish()
+
+    async def aclose(self) -> None:
+        """Stop watching.  Safe to call twice."""
+        self._disk.stop()
+        await self._tasks.aclose()
 
     def decide(self, reason: ErrorReason, message: str, **details: object) -> None:
         """Stop the run for this reason, unless it was stopped before."""
@@ -73,11 +112,11 @@ class LimitsWatch:
             self.verdict = verdict
             self.stop.set()
 
-    def warn(self, limit: str, used: float) -> None:
-        """Most of this limit is used."""
+    def _near(self, limit: str, used: float) -> None:
+        """Warn that most of this limit is used, unless that was done or is too late."""
         if limit not in self.warned and not self.stop.is_set() and self._answered_at is None:
             self.warned.add(limit)
-            self._tell(warning(limit, getattr(self._record.limits, limit), used))
+            self._warn(warning(limit, getattr(self._record.limits, limit), used))
 
     def progressed(self) -> None:
         """More output was decoded."""
@@ -85,7 +124,7 @@ class LimitsWatch:
         if used > limit:
             self._decide(exceeded("output_exceeded", limit, used))
         elif used > limit * WARN_AT:
-            self.warn("output_max_bytes", used)
+            self._near("output_max_bytes", used)
         if self._decoder.terminal is not None and self._answered_at is None:
             self._answered_at = asyncio.get_running_loop().time()
             self._wake.set()
@@ -93,7 +132,7 @@ class LimitsWatch:
             self._has_output = True
             self._wake.set()
 
-    async def clock(self, pump: Pump) -> None:
+    async def _clock(self, pump: Pump) -> None:
         """Watch the times until the run stops.  Sleeps until the next thing that can happen; never polls."""
         loop = asyncio.get_running_loop()
         begun = loop.time() - (seconds_since(self._record.started_at) if self._record.started_at else 0.0)
@@ -101,8 +140,8 @@ class LimitsWatch:
             at, meaning = self._next(pump, begun)
             if loop.time() >= at:
                 if meaning == "warning":
-                    self.warn("wall_clock_seconds", loop.time() - begun)
-                    self.warned.add("wall_clock_seconds")  # also when it was too late to be told
+                    self._near("wall_clock_seconds", loop.time() - begun)
+                    self.warned.add("wall_clock_seconds")  # also when it was too late to warn
                     continue
                 self._expire(meaning, loop.time() - (pump.last_output if meaning == "idle_timeout" else begun))
                 return
@@ -139,24 +178,23 @@ class LimitsWatch:
             case _:
                 self.stop.set()
 
-    async def measure(self, sandbox: StartedSandbox, table: ProcessTable, *, by_cgroup: bool) -> None:
+    async def _measure(self, sandbox: StartedSandbox, *, by_cgroup: bool) -> None:
         """Measure memory until the sandbox has ended; enforce the limit where the cgroup does not."""
         self._by_cgroup = by_cgroup
         allowed = self._record.limits.memory_max_bytes
-        kernel = TaskOwner("cgroup")
-        with await MemoryMeter.of(sandbox.init_pid, table) as self._meter:
-            if by_cgroup:
-                kernel.spawn(self._kernel_kills(sandbox.init_pid), name="kills")
+        with await MemoryMeter.of(sandbox.init_pid, self._processes) as self._meter:
+            kills = self._tasks.spawn(self._kernel_kills(sandbox.init_pid), name="cgroup") if by_cgroup else None
             try:
                 await watch_memory(
                     self._meter,
                     limit_bytes=sys.maxsize if by_cgroup else allowed,
                     on_excess=self._memory_excess,
                     warn_bytes=int(allowed * WARN_AT),
-                    on_warning=lambda used: self.warn("memory_max_bytes", used),
+                    on_warning=lambda used: self._near("memory_max_bytes", used),
                 )
             finally:
-                await kernel.aclose()
+                if kills is not None:
+                    kills.cancel()
 
     async def _kernel_kills(self, init_pid: int) -> None:
         """End the run when the kernel has killed any process of it, as the watchdog would: the CLI itself may go on."""
@@ -175,24 +213,24 @@ class LimitsWatch:
         limit = self._record.limits.memory_max_bytes
         self._decide(exceeded("memory_exceeded", limit, used, enforcement="watchdog"))
 
-    async def watch_disk(self, sandbox: StartedSandbox) -> None:
+    async def _watch_disk(self, sandbox: StartedSandbox) -> None:
         """Keep the disk limit; to be cancelled when the sandbox has ended."""
         limit = self._record.limits.disk_max_bytes
         await self._disk.watch(
             sandbox,
             lambda: [] if self._meter is None else self._meter.pids(),
-            on_warning=lambda used: self.warn("disk_max_bytes", used),
+            on_warning=lambda used: self._near("disk_max_bytes", used),
             on_excess=lambda used: self._decide(exceeded("disk_exceeded", limit, used)),
         )
 
-    async def watch_log(self, path: Path, table: ProcessTable) -> None:
+    async def _watch_log(self, path: Path) -> None:
         """Stop a flood of output that is written faster than it is read, by the size of the log until the run stops.
 
-        The log has a time stamp for each line, so its size tells less than the reader does, but tells it at once.
+        The log has a time stamp for each line, so its size is less exact than the reader, but known at once.
         """
         limit = self._record.limits.output_max_bytes
         while not self.stop.is_set():
-            size = await asyncio.get_running_loop().run_in_executor(table.executor, _size, path)
+            size = await asyncio.get_running_loop().run_in_executor(self._processes.executor, _size, path)
             if size > LOG_FACTOR * limit + LOG_SLACK:
                 self._decide(exceeded("output_exceeded", limit, size, measured="size of the log"))
                 return
@@ -224,7 +262,7 @@ class LimitsWatch:
         return Error(reason="memory_exceeded", message=message, details=details)
 
     def _used(self) -> int:
-        """The most memory that was seen in use, in bytes: the kernel's own count where there is one.
+        """The most memory in use at any measure, in bytes: the kernel's own count where there is one.
 
         The other measure may be higher: it has pages of files that were charged to whoever had read them first.
         """
@@ -233,7 +271,7 @@ class LimitsWatch:
         return 0 if self._meter is None else self._meter.peak_bytes
 
     def usage(self) -> dict[str, Any]:
-        """What was measured: bytes, seconds, processes."""
+        """What was measured so far, as ``RunRecord.usage`` has it (see docs/limits.md for the names)."""
         used: dict[str, Any] = {"output_bytes": self._decoder.output_bytes, **self._disk.usage()}
         if self._record.started_at is not None:
             used["duration_seconds"] = round(seconds_since(self._record.started_at), 3)

@@ -79,7 +79,7 @@ def _wrong(name: str, value: object) -> str | None:
 
 
 def enforcement_of(limits: ResourceLimits, by_runtime: Mapping[str, str]) -> dict[str, str]:
-    """How each limit that is in force is kept: ``by_runtime`` tells what the runtime does with those it is given."""
+    """How each limit that is in force is kept: ``by_runtime`` says what the runtime does with those it is given."""
     kept = {
         "memory_max_bytes": by_runtime["memory_max_bytes"],
         "disk_max_bytes": "watch",
@@ -100,7 +100,7 @@ def check_kept(limits: ResourceLimits, by_runtime: Mapping[str, str]) -> None:
     if limits.cpus is not None and by_runtime["cpus"] != "cgroup":
         raise InvalidRequestError(
             f"limit cpus: {limits.cpus:g} processors cannot be kept here, since the cpu controller is not delegated, "
-            "and podman.require_cgroup_limits is set; delegate it (podmentor doctor tells how) or take the limit away",
+            "and podman.require_cgroup_limits is set; delegate it (podmentor doctor says how) or take the limit away",
             limit="cpus",
             asked=limits.cpus,
         )

@@ -1,14 +1,13 @@
 """Memory of a container that no process need have mapped: files in its tmpfs mounts, and memfds.
 
-What lies in a tmpfs is told by the file system itself.  A memfd is found at the descriptors of the processes, which
-takes time with many of them; how much shared memory the whole machine has gained since then (one line of
-/proc/meminfo) is a bound that costs nothing.
+What lies in a tmpfs is known from the file system itself (statvfs).  A memfd is found at the descriptors of the
+processes, which takes time with many of them; how much shared memory the whole machine has gained since then (one line
+of /proc/meminfo) is a bound that costs nothing.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,12 +17,12 @@ from typing import Final
 
 from orchestrator.runs.limits.file_usage import OpenFiles, open_files
 from orchestrator.runs.limits.userns_probe import look_inside
+from orchestrator.system.mounts import read_mounts
 
 _AGAIN_SECONDS: Final = 2.0
 """After so long memfds are looked for in any case: others may have freed what this container has gained."""
 _INSIDE_SECONDS: Final = 1.0
 """Between two looks from inside, which cost a process each."""
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class SharedMemory:
@@ -58,7 +57,7 @@ class SharedMemory:
     def exact(self, pids: Sequence[int], mapped: int) -> int:
         """Bytes that are not among the ``mapped`` ones: what the processes have mapped of all kinds of shared memory.
 
-        What is both in a tmpfs or memfd and mapped is told apart only where there is enough of both to matter.
+        What is both in a tmpfs or memfd and mapped is counted once only where there is enough of both to matter.
         """
         self._look(pids)
         hidden = self.in_files() + self._files.nameless
@@ -89,19 +88,16 @@ def _tmpfs_mounts(proc: Path, pid: int) -> dict[str, str]:
     with suppress(OSError):
         if _mount_namespace(proc, pid) == _mount_namespace(proc, os.getpid()):
             return found  # not a container: these are the machine's
-        for line in (proc / str(pid) / "mountinfo").read_text(errors="surrogateescape").splitlines():
-            before, _, after = line.partition(" - ")
-            fields = before.split(" ")
-            if after.split(" ")[0] == "tmpfs" and fields[3] == "/" and "rw" in fields[5].split(","):
-                point = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), fields[4])
-                found.setdefault(fields[2], point)
+        for mount in read_mounts(pid, proc=proc):
+            if mount.kind == "tmpfs" and mount.root == "/" and "rw" in mount.options:
+                found.setdefault(mount.device, mount.point)
     return found
 
 
 def _mount_namespace(proc: Path, pid: int) -> int:
     with suppress(FileNotFoundError):
         return (proc / str(pid) / "ns" / "mnt").stat().st_ino
-    return -pid  # it has none that can be told
+    return -pid  # it has none that can be read
 
 
 def _machine_wide(proc: str) -> int:

@@ -1,4 +1,4 @@
-"""Looks at a container with the eyes of its own user namespace, where the service's user may not look from outside."""
+"""Measures a container from within its user namespace, where the service's user may not look from outside."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def look_inside(
     """Walk these trees (roots, ``stop_above``) and look at these processes' files; None when that cannot be done.
 
     Blocking.  ``init_pid``: the container's first process; its user namespace belongs to the service's user, who is
-    allowed everything in it that concerns its own files.  The program that is run there is ``holdings``.
+    allowed everything in it that concerns its own files.  The program that is run there is ``file_usage``.
     """
     asked = {
         "walks": [{"roots": [root.hex() for root in roots], "stop_above": stop} for roots, stop in walks],

@@ -1,0 +1,1 @@
+"""Metrics, traces and audit lines of runs."""

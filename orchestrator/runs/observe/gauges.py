@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from typing import Final, get_args
 
 from orchestrator.contract import metrics as m
@@ -12,25 +13,24 @@ from orchestrator.contract.metrics import Metrics
 from orchestrator.contract.runs import RunState
 from orchestrator.errors import SandboxError
 from orchestrator.runs.storage.database import Database
-from orchestrator.runs.supervisor import Supervisor
 
 RELAY_SECONDS: Final = 1.5
 """What the relay has to answer: less than a scrape waits for all of it."""
 _STATES = tuple(state for state in get_args(RunState) if state != "finished")
 
 
-class Census:
-    """``look`` puts the numbers of this moment."""
+class Gauges:
+    """``look`` puts the numbers of this moment.  ``accepting``: whether runs are taken now."""
 
-    def __init__(self, database: Database, supervisor: Supervisor, relay: Relay, metrics: Metrics) -> None:
+    def __init__(self, *, database: Database, relay: Relay, metrics: Metrics, accepting: Callable[[], bool]) -> None:
         self._database = database
-        self._supervisor = supervisor
+        self._accepting = accepting
         self._relay = relay
         self._metrics = metrics
 
     async def look(self) -> None:
         """Raises StorageError."""
-        self._metrics.put(m.READY, int(self._supervisor.accepting))
+        self._metrics.put(m.READY, int(self._accepting()))
         counts = await self._database.call(_count)
         for state in _STATES:
             self._metrics.put(m.RUNS, counts.get(state, 0), state=state)
@@ -43,19 +43,19 @@ class Census:
         except (SandboxError, TimeoutError):
             totals = None
         self._metrics.put(m.RELAY_UP, int(totals is not None))
-        gateway, egress = (None, None) if totals is None else (totals.gateway, totals.egress)
+        gateway, proxy = (None, None) if totals is None else (totals.gateway, totals.egress)
         self._metrics.put(m.RELAY_REQUESTS, None if gateway is None else gateway.requests)
-        for door, counts in (("gateway", gateway), ("egress", egress)):
-            self._put_door(door, counts)
+        for via, counts in (("gateway", gateway), ("proxy", proxy)):
+            self._put_traffic(via, counts)
 
-    def _put_door(self, door: str, counts: Traffic | None) -> None:
+    def _put_traffic(self, via: str, counts: Traffic | None) -> None:
         put = self._metrics.put
-        put(m.RELAY_OPEN, None if counts is None else counts.open, door=door)
-        put(m.RELAY_CONNECTIONS, None if counts is None else counts.connections, door=door)
-        put(m.RELAY_REFUSALS, None if counts is None else counts.refusals, door=door)
-        put(m.RELAY_FAILURES, None if counts is None else counts.failures, door=door)
-        put(m.RELAY_BYTES, None if counts is None else counts.bytes_up, door=door, direction="up")
-        put(m.RELAY_BYTES, None if counts is None else counts.bytes_down, door=door, direction="down")
+        put(m.RELAY_OPEN, None if counts is None else counts.open, via=via)
+        put(m.RELAY_CONNECTIONS, None if counts is None else counts.connections, via=via)
+        put(m.RELAY_REFUSALS, None if counts is None else counts.refusals, via=via)
+        put(m.RELAY_FAILURES, None if counts is None else counts.failures, via=via)
+        put(m.RELAY_BYTES, None if counts is None else counts.bytes_up, via=via, direction="up")
+        put(m.RELAY_BYTES, None if counts is None else counts.bytes_down, via=via, direction="down")
 
 
 def _count(connection: sqlite3.Connection) -> dict[str, int]:

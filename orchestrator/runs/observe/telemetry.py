@@ -1,4 +1,4 @@
-"""What a run does, told to those who watch: numbers, traces, the audit log.
+"""What runs do, for those who operate the service: numbers, traces, the audit log.
 
 Numbers and traces come from what the journal has just taken in, so that a run which is taken over after a restart, and
 whose log is read again from its start, counts once.
@@ -10,43 +10,94 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal, TypeAlias
 
 from orchestrator.contract import metrics as m
-from orchestrator.contract.audit import Fact
+from orchestrator.contract.audit import Audit, Fact
 from orchestrator.contract.egress import EgressReport
 from orchestrator.contract.metrics import Metrics
+from orchestrator.contract.runs import RunRecord
 from orchestrator.contract.sandbox import SandboxExit
-from orchestrator.contract.traces import RunTrace, Step
-from orchestrator.errors import PodmentorError
+from orchestrator.contract.traces import RunTrace, Step, Traces
 from orchestrator.events import Error, TerminalEvent
-from orchestrator.runs.clock import seconds_since
-from orchestrator.runs.deps import Deps
 from orchestrator.runs.limits.messages import REASONS
-from orchestrator.runs.observe.tracing import Trails
 from orchestrator.runs.state import outcome_of
 from orchestrator.runs.stream.journal import Appended
+from orchestrator.system.times import parse, seconds_since
 
 log = logging.getLogger(__name__)
 
 _TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 
-class Watcher:
-    """Told of every append to the journal, once it is stored."""
+StepName: TypeAlias = Literal["credentials", "workspace", "start", "teardown"]
 
-    def __init__(self, metrics: Metrics, trails: Trails) -> None:
+
+class Telemetry:
+    """Counts and times what runs do, and notes their ends in the audit log.  No number is worth a run."""
+
+    def __init__(self, metrics: Metrics, traces: Traces, audit: Audit) -> None:
         self._metrics = metrics
-        self._trails = trails
+        self._traces = traces
+        self._audit = audit
+        self._steps: dict[str, list[Step]] = {}
+        """Of the runs under way, until their traces are sent; empty when nobody wants traces."""
+
+    @contextmanager
+    def step(self, run_id: str, name: StepName) -> Iterator[None]:
+        """What happens inside the block is this step of the run's trace; it has failed when the block raises."""
+        if not self._traces.enabled:
+            yield
+            return
+        began, failed = time.time_ns(), True
+        try:
+            yield
+            failed = False
+        finally:
+            step = Step(name=name, began=began, ended=time.time_ns(), failed=failed)
+            self._steps.setdefault(run_id, []).append(step)
+
+    def steps_taken(self, run_id: str) -> tuple[Step, ...]:
+        """The steps of a run, which are forgotten here."""
+        return tuple(self._steps.pop(run_id, ()))
 
     def appended(self, what: Appended) -> None:
-        """Count it.  Never raises: no number is worth a run."""
+        """Something was stored in the journal.  Never raises."""
         try:
             self._count(what)
         except Exception:
             log.exception("run %s could not be counted", what.run_id)
+
+    def egress_reported(self, report: EgressReport) -> None:
+        """The egress proxy has reported attempts of a run."""
+        self._metrics.add(m.EGRESS_ATTEMPTS, report.count, verdict=report.verdict)
+        for direction, size in (("up", report.bytes_up), ("down", report.bytes_down)):
+            self._metrics.add(m.EGRESS_BYTES, size, direction=direction)
+
+    async def run_ends(self, record: RunRecord, last: TerminalEvent, ended: SandboxExit | None) -> None:
+        """The run's last event is about to be written: into the audit log with how it ended.
+
+        After a crash at this very moment the next service ends the run again, and there are two lines.
+        """
+        who: dict[str, Fact] = {"user_id": record.user_id, "run_id": record.run_id, "backend": record.backend}
+        reason = last.reason if isinstance(last, Error) else None
+        if isinstance(last, Error) and reason in REASONS:
+            await self._audit.note(
+                "limit.hit", **who, limit=reason, allowed=_detail(last, "limit_"), used=_detail(last, "used_")
+            )
+        await self._audit.note(
+            "run.ended",
+            **who,
+            subagent_id=record.subagent_id,
+            tier=record.tier,
+            credential=record.credential_link,
+            outcome=outcome_of(last),
+            reason=reason,
+            exit_code=None if ended is None else ended.exit_code,
+            duration_ms=None if record.started_at is None else round(1000 * seconds_since(record.started_at)),
+        )
 
     def _count(self, what: Appended) -> None:
         add, observe = self._metrics.add, self._metrics.observe
@@ -77,19 +128,19 @@ class Watcher:
                 add(m.TOKENS, tokens[kind], backend=what.backend, kind=kind)
         if reason in REASONS:
             add(m.LIMITS, limit=reason)
-        if self._trails.enabled:
+        if self._traces.enabled:
             counts = {f"podmentor.tokens.{kind}": int(tokens[kind]) for kind in _TOKEN_KINDS if kind in tokens}
-            self._trails.hand_over(_trace(what, outcome, reason, self._trails.taken(what.run_id), counts))
+            self._traces.run_ended(_trace(what, outcome, reason, self.steps_taken(what.run_id), counts))
 
 
-def _trace(what: Appended, outcome: str, reason: str, seen: tuple[Step, ...], counts: Mapping[str, int]) -> RunTrace:
+def _trace(what: Appended, outcome: str, reason: str, taken: tuple[Step, ...], counts: Mapping[str, int]) -> RunTrace:
     began, ended = _nanoseconds(what.created_at), time.time_ns()
     admitted = ended if what.started_at is None else _nanoseconds(what.started_at)
-    steps = [Step(name="queue", began=began, ended=admitted), *seen]
-    started = [step.ended for step in seen if step.name == "start" and not step.failed]
+    steps = [Step(name="queue", began=began, ended=admitted), *taken]
+    started = [step.ended for step in taken if step.name == "start" and not step.failed]
     taken_over = not started and what.state == "running"
     if started or taken_over:
-        until = next((step.began for step in seen if step.name == "teardown"), ended)
+        until = next((step.began for step in taken if step.name == "teardown"), ended)
         steps.append(Step(name="running", began=started[-1] if started else admitted, ended=until))
     attributes: dict[str, str | int | bool] = {
         "podmentor.run_id": what.run_id,
@@ -114,43 +165,7 @@ def _trace(what: Appended, outcome: str, reason: str, seen: tuple[Step, ...], co
 
 
 def _nanoseconds(ts: str) -> int:
-    return round(datetime.fromisoformat(ts).timestamp() * 1_000_000) * 1000
-
-
-def count_report(report: EgressReport, metrics: Metrics) -> None:
-    """A report of the egress proxy."""
-    metrics.add(m.EGRESS_ATTEMPTS, report.count, verdict=report.verdict)
-    for direction, size in (("up", report.bytes_up), ("down", report.bytes_down)):
-        metrics.add(m.EGRESS_BYTES, size, direction=direction)
-
-
-async def note_end(run_id: str, last: TerminalEvent, ended: SandboxExit | None, deps: Deps) -> None:
-    """A run's last event is about to be written: into the audit log with how it ended.
-
-    After a crash at this very moment the next service ends the run again, and there are two lines.
-    """
-    try:
-        record = (await deps.store.run(run_id)).record
-    except PodmentorError as error:
-        log.error("the end of run %s is missing in the audit log: %s", run_id, error.message)  # noqa: TRY400
-        return
-    who: dict[str, Fact] = {"user_id": record.user_id, "run_id": run_id, "backend": record.backend}
-    reason = last.reason if isinstance(last, Error) else None
-    if isinstance(last, Error) and reason in REASONS:
-        await deps.audit.note(
-            "limit.hit", **who, limit=reason, allowed=_detail(last, "limit_"), used=_detail(last, "used_")
-        )
-    await deps.audit.note(
-        "run.ended",
-        **who,
-        subagent_id=record.subagent_id,
-        tier=record.tier,
-        credential=record.credential_link,
-        outcome=outcome_of(last),
-        reason=reason,
-        exit_code=None if ended is None else ended.exit_code,
-        duration_ms=None if record.started_at is None else round(1000 * seconds_since(record.started_at)),
-    )
+    return round(parse(ts).timestamp() * 1_000_000) * 1000
 
 
 def _detail(error: Error, prefix: str) -> int | None:

@@ -9,26 +9,18 @@ missing (``synchronous=NORMAL``; the file stays sound), but for those that were 
 
 from __future__ import annotations
 
-import asyncio
+import json
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orchestrator.errors import StorageError
-from orchestrator.system.sqlite_file import storage_error
+from orchestrator.system.sqlite import SqliteThread, transaction
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 4
-MIGRATIONS = {
-    1: "ALTER TABLE runs ADD COLUMN credential_link TEXT;",
-    2: "ALTER TABLE runs ADD COLUMN egress TEXT; ALTER TABLE runs ADD COLUMN egress_added TEXT NOT NULL DEFAULT '[]';",
-    3: "ALTER TABLE runs ADD COLUMN enforcement TEXT NOT NULL DEFAULT '{}';"
-    " ALTER TABLE runs ADD COLUMN traceparent TEXT;",
-}
-"""From each version to the next one."""
+SCHEMA_VERSION = 5
 
 SCHEMA = """
 CREATE TABLE subagents (
@@ -56,7 +48,6 @@ CREATE TABLE runs (
   run_id TEXT NOT NULL UNIQUE,
   subagent_id TEXT NOT NULL REFERENCES subagents ON DELETE CASCADE,
   sandbox_id TEXT REFERENCES sandboxes ON DELETE SET NULL,
-  log_offset INTEGER NOT NULL DEFAULT 0,
   user_id TEXT NOT NULL,
   backend TEXT NOT NULL,
   query TEXT NOT NULL,
@@ -64,7 +55,6 @@ CREATE TABLE runs (
   outcome TEXT,
   tier INTEGER NOT NULL,
   limits TEXT NOT NULL,
-  memory_enforcement TEXT,
   usage TEXT NOT NULL DEFAULT '{}',
   final_text TEXT,
   error TEXT,
@@ -101,24 +91,30 @@ CREATE TABLE events (
 """
 
 
+def to_json(value: Any) -> str:
+    """JSON text that SQLite and every client can take: lone surrogates (an agent can print them) become ``?``."""
+    return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def clean(text: str) -> str:
+    """``text`` as SQLite and every client can take it: lone surrogates become ``?``."""
+    return text.encode("utf-8", "replace").decode()
+
+
 class Database:
     """The one connection.  Raises StorageError when the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
+        self._thread = SqliteThread(path, name="the database", prepare=self._prepare)
         self._path = path
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
         """Open the file; make or check its schema."""
-        await self._run(self._open)
+        await self._thread.run(lambda _: None)
 
     async def aclose(self) -> None:
         """Close the connection once what was asked before is done."""
-        if self._connection is not None:
-            await self._run(self._connection.close)
-            self._connection = None
-        self._executor.shutdown(wait=False)
+        await self._thread.aclose()
 
     async def call(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
         """Run ``work`` in the database's thread, as one transaction.
@@ -126,59 +122,31 @@ class Database:
         ``durable``: it is on the disk when this returns, and so is all that was committed before.
         A caller that is cancelled does not interrupt the transaction: it is finished, only nobody waits for it.
         """
-        return await self._run(lambda: self._synced(work) if durable else self._transaction(work))
 
-    async def _run(self, work: Callable[[], T]) -> T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-        except sqlite3.Error as error:
-            raise storage_error(error, self._path) from error
+        def job(connection: sqlite3.Connection) -> T:
+            if durable:
+                connection.execute("PRAGMA synchronous=FULL")
+            try:
+                with transaction(connection):
+                    return work(connection)
+            finally:
+                if durable:
+                    connection.execute("PRAGMA synchronous=NORMAL")
 
-    def _open(self) -> None:
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
+        return await self._thread.run(job)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.row_factory = sqlite3.Row
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=10000"):
+        for pragma in ("synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=10000"):
             connection.execute(f"PRAGMA {pragma}")
         self._path.chmod(0o600)
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise StorageError(
-                f"{self._path} was written by a newer podmentor (schema {version}, this one knows {SCHEMA_VERSION}): "
-                "install that one again, or put a backup from before it in the file's place",
-                path=str(self._path),
-            )
         if version == 0:
             connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
-        for step in range(version or SCHEMA_VERSION, SCHEMA_VERSION):
-            connection.executescript(f"BEGIN; {MIGRATIONS[step]} PRAGMA user_version={step + 1}; COMMIT;")
-
-    def _synced(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._connection is None:
-            return self._transaction(work)
-        self._connection.execute("PRAGMA synchronous=FULL")
-        try:
-            return self._transaction(work)
-        finally:
-            self._connection.execute("PRAGMA synchronous=NORMAL")
-
-    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        connection = self._connection
-        if connection is None:
-            raise StorageError("the database is closed")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            result = work(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        return result
+        elif version != SCHEMA_VERSION:
+            whose = "a newer podmentor" if version > SCHEMA_VERSION else "a podmentor from before the first release"
+            raise StorageError(
+                f"{self._path} was written by {whose} (schema {version}, this one knows {SCHEMA_VERSION}): install "
+                "that one again, or put a backup of this one's in the file's place",
+                path=str(self._path),
+            )

@@ -1,45 +1,64 @@
-"""Runs, subagents and sandboxes in the database."""
+"""Runs, subagents and sandboxes in the database, and the records that their rows become."""
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Final, NamedTuple
 
-from orchestrator.contract.runs import RunFilter, RunRecord, SubagentRecord, WorkspaceMode
+from orchestrator.contract.adapter import Resumed
+from orchestrator.contract.runs import RunFilter, RunRecord, SubagentRecord
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.runs.clock import now
-from orchestrator.runs.storage.database import Database
-from orchestrator.runs.storage.egress_rows import add_rule
-from orchestrator.runs.storage.rows import DRIVEN, LISTED, StoredRun, stored_run, subagent_of
-from orchestrator.runs.stream.journal import to_json
+from orchestrator.events import Tokens
+from orchestrator.runs.storage.database import Database, to_json
+from orchestrator.system.times import now
 
-__all__ = ["NewRun", "Store", "StoredRun"]
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+_RUN: Final = (
+    "SELECT runs.*, subagents.repo, subagents.source_path, subagents.workspace, subagents.backend_session_id,"
+    " sandboxes.image_id, sandboxes.container_id, {earlier} AS earlier FROM runs JOIN subagents USING (subagent_id)"
+    " LEFT JOIN sandboxes USING (sandbox_id)"
+)
+_LISTED: Final = _RUN.format(earlier="'[]'")
+_DRIVEN: Final = _RUN.format(
+    earlier="(SELECT json_group_array(json_extract(before.usage, '$.tokens')) FROM runs AS before"
+    " WHERE before.subagent_id = runs.subagent_id AND before.number < runs.number)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewRun:
-    """A run about to be stored; the subagent is made with it when it is new."""
+class StoredRun:
+    """A run with what nobody outside ``runs`` needs to know."""
 
-    run_id: str
-    subagent_id: str
-    new_subagent: bool
-    user_id: str
-    backend: str
-    query: str
-    tier: int
-    repo: str | None
+    record: RunRecord
     source_path: Path | None
-    workspace: WorkspaceMode
-    limits: ResourceLimits
-    egress: tuple[str, ...] | None
-    metadata: Mapping[str, Any]
-    idempotency_key: str | None
-    request_sha256: str
+    backend_session_id: str | None = None
+    container_id: str | None = None
+    token_sha256: str | None = None
+    """Of the token that the gateway exchanges for the key."""
     traceparent: str | None = None
+    """The trace context of the request, as it came."""
+    cancel_requested: bool = False
+    earlier: Tokens = field(default_factory=lambda: Tokens(input=0, output=0))
+    """What the subagent's earlier runs have used together."""
+
+    @property
+    def resumed(self) -> Resumed | None:
+        """The CLI's own session that it continues; None: it begins a new one."""
+        if self.backend_session_id is None:
+            return None
+        return Resumed(session_id=self.backend_session_id, tokens=self.earlier)
+
+
+class StoredSubagent(NamedTuple):
+    """A subagent, and the directory that it works on (None: an empty one of its own)."""
+
+    record: SubagentRecord
+    source_path: Path | None
 
 
 class Store:
@@ -48,80 +67,78 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def insert_run(self, new: NewRun) -> StoredRun:
-        """Store a new run.  With an idempotency key that was used: the run that it made (ConflictError when that
-        was another request)."""
+    async def insert_run(
+        self, run: StoredRun, *, new_subagent: bool, idempotency_key: str | None, request_sha256: str
+    ) -> StoredRun:
+        """Store a new run, and its subagent when that is new; the run as it is stored.
 
-        def work(connection: sqlite3.Connection) -> str:
-            if new.idempotency_key is not None:
+        With an idempotency key that was used: the run that it made.  Raises ConflictError when that was another
+        request, NotFoundError when the subagent was removed meanwhile.
+        """
+        record = run.record
+
+        def work(connection: sqlite3.Connection) -> StoredRun:
+            if idempotency_key is not None:
                 earlier = connection.execute(
                     "SELECT run_id, request_sha256 FROM runs WHERE user_id = ? AND idempotency_key = ?",
-                    (new.user_id, new.idempotency_key),
+                    (record.user_id, idempotency_key),
                 ).fetchone()
                 if earlier is not None:
-                    if earlier["request_sha256"] != new.request_sha256:
+                    if earlier["request_sha256"] != request_sha256:
                         raise ConflictError("this Idempotency-Key was used for another request; take a new one")
-                    return str(earlier["run_id"])
-            at = now()
-            if new.new_subagent:
+                    return _read_run(connection, earlier["run_id"], None)
+            if new_subagent:
                 connection.execute(
                     "INSERT INTO subagents (subagent_id, user_id, backend, repo, source_path, workspace, created_at,"
-                    " last_used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    " last_used_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
                     (
-                        new.subagent_id,
-                        new.user_id,
-                        new.backend,
-                        new.repo,
-                        _text(new.source_path),
-                        new.workspace,
-                        at,
-                        at,
+                        record.subagent_id,
+                        record.user_id,
+                        record.backend,
+                        record.repo,
+                        None if run.source_path is None else str(run.source_path),
+                        record.workspace,
+                        record.created_at,
                     ),
                 )
             elif not connection.execute(
-                "UPDATE subagents SET last_used_at = ? WHERE subagent_id = ?", (at, new.subagent_id)
+                "UPDATE subagents SET last_used_at = ? WHERE subagent_id = ?", (record.created_at, record.subagent_id)
             ).rowcount:
-                raise NotFoundError(f"there is no subagent {new.subagent_id}")
+                raise NotFoundError(f"there is no subagent {record.subagent_id}")
             connection.execute(
                 "INSERT INTO runs (run_id, subagent_id, user_id, backend, query, state, tier, limits, egress,"
                 " metadata, created_at, idempotency_key, request_sha256, traceparent)"
-                " VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)",
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    new.run_id,
-                    new.subagent_id,
-                    new.user_id,
-                    new.backend,
-                    new.query,
-                    new.tier,
-                    to_json(asdict(new.limits)),
-                    None if new.egress is None else to_json(new.egress),
-                    to_json(dict(new.metadata)),
-                    at,
-                    new.idempotency_key,
-                    new.request_sha256,
-                    new.traceparent,
+                    record.run_id,
+                    record.subagent_id,
+                    record.user_id,
+                    record.backend,
+                    record.query,
+                    record.state,
+                    record.tier,
+                    to_json(asdict(record.limits)),
+                    None if record.egress is None else to_json(record.egress),
+                    to_json(dict(record.metadata)),
+                    record.created_at,
+                    idempotency_key,
+                    request_sha256,
+                    run.traceparent,
                 ),
             )
-            return new.run_id
+            return run
 
-        return await self.run(await self._database.call(work, durable=True))
+        return await self._database.call(work, durable=True)
 
-    async def run(self, run_id: str) -> StoredRun:
-        """One run.  Raises NotFoundError."""
-
-        def work(connection: sqlite3.Connection) -> StoredRun:
-            row = connection.execute(f"{DRIVEN} WHERE run_id = ?", (run_id,)).fetchone()
-            if row is None:
-                raise NotFoundError(f"there is no run {run_id}")
-            return stored_run(row)
-
-        return await self._database.call(work)
+    async def run(self, run_id: str, *, user_id: str | None = None) -> StoredRun:
+        """One run.  Raises NotFoundError, also for one of somebody other than ``user_id`` (None: anybody's)."""
+        return await self._database.call(lambda connection: _read_run(connection, run_id, user_id))
 
     async def unfinished(self) -> list[StoredRun]:
         """All runs that have not ended, in the order in which they were accepted."""
         return await self._database.call(
             lambda connection: [
-                stored_run(row) for row in connection.execute(f"{DRIVEN} WHERE state != 'finished' ORDER BY number")
+                _stored_run(row) for row in connection.execute(f"{_DRIVEN} WHERE state != 'finished' ORDER BY number")
             ]
         )
 
@@ -148,9 +165,9 @@ class Store:
         if wanted.prefix is not None:
             conditions.append("substr(run_id, 1, length(?)) = ?")  # not LIKE: "_" in an id is no wildcard
             values += [wanted.prefix, wanted.prefix]
-        query = f"{LISTED} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
+        query = f"{_LISTED} WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
         return await self._database.call(
-            lambda connection: [stored_run(row).record for row in connection.execute(query, (*values, wanted.limit))]
+            lambda connection: [_stored_run(row).record for row in connection.execute(query, (*values, wanted.limit))]
         )
 
     async def update_run(self, run_id: str, **columns: object) -> None:
@@ -159,45 +176,62 @@ class Store:
         statement = f"UPDATE runs SET {assignments} WHERE run_id = ?"  # noqa: S608 -- column names are ours
         await self._database.call(lambda connection: connection.execute(statement, (*columns.values(), run_id)))
 
+    async def egress_rules(self, run_id: str) -> tuple[str, ...] | None:
+        """The host patterns that the run may reach at this moment; None: it has no proxy, or was removed."""
+
+        def work(connection: sqlite3.Connection) -> tuple[str, ...] | None:
+            row = connection.execute("SELECT egress, egress_added FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            return None if row is None else _egress(row)
+
+        return await self._database.call(work)
+
     async def add_egress(self, run_id: str, rule: str, *, at_most: int) -> bool:
         """One more host pattern for an unfinished run; False: it has it already.
 
         Raises ConflictError: it has finished, or as many were added as there may be.
         """
-        return await self._database.call(lambda connection: add_rule(connection, run_id, rule, at_most=at_most))
 
-    async def put_sandbox(
-        self,
-        run_id: str,
-        *,
-        sandbox_id: str,
-        subagent_id: str,
-        image_id: str,
-        log_path: Path,
-        cli_version: str,
-        token_sha256: str,
-        enforcement: Mapping[str, str],
-        credential_link: str,
-    ) -> None:
-        """Record the sandbox of a run before it is made, so that a crash leaves nothing that nobody knows of."""
+        def work(connection: sqlite3.Connection) -> bool:
+            row = connection.execute("SELECT state, egress_added FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            if row is None or row["state"] == "finished":
+                raise ConflictError(f"run {run_id} has finished")
+            added = json.loads(row["egress_added"])
+            if rule in added:
+                return False
+            if len(added) >= at_most:
+                raise ConflictError(
+                    f"{at_most} hosts were allowed for this run already; put more into the configuration"
+                )
+            connection.execute("UPDATE runs SET egress_added = ? WHERE run_id = ?", (to_json([*added, rule]), run_id))
+            return True
+
+        return await self._database.call(work)
+
+    async def put_sandbox(self, run: StoredRun, *, log_path: Path) -> None:
+        """Record the sandbox of a run before it is made, so that a crash leaves nothing that nobody knows of.
+
+        What goes with it: its image and CLI version, how the limits are kept, the run's token, its credential source,
+        and what it may reach, now that it is known what it logs in with.
+        """
+        record = run.record
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "INSERT INTO sandboxes (sandbox_id, subagent_id, image_id, log_path, created_at)"
                 " VALUES (?, ?, ?, ?, ?)",
-                (sandbox_id, subagent_id, image_id, str(log_path), now()),
+                (record.sandbox_id, record.subagent_id, record.image_id, str(log_path), now()),
             )
             connection.execute(
-                "UPDATE runs SET sandbox_id = ?, cli_version = ?, token_sha256 = ?, memory_enforcement = ?,"
-                " enforcement = ?, credential_link = ? WHERE run_id = ?",
+                "UPDATE runs SET sandbox_id = ?, cli_version = ?, token_sha256 = ?, enforcement = ?,"
+                " credential_link = ?, egress = ? WHERE run_id = ?",
                 (
-                    sandbox_id,
-                    cli_version,
-                    token_sha256,
-                    enforcement.get("memory_max_bytes"),
-                    to_json(dict(enforcement)),
-                    credential_link,
-                    run_id,
+                    record.sandbox_id,
+                    record.cli_version,
+                    run.token_sha256,
+                    to_json(dict(record.enforcement)),
+                    record.credential_link,
+                    None if record.egress is None else to_json(record.egress),
+                    record.run_id,
                 ),
             )
 
@@ -213,29 +247,27 @@ class Store:
             )
         )
 
-    async def subagents(
-        self, *, user_id: str | None, subagent_id: str | None = None, prefix: str | None = None
-    ) -> list[SubagentRecord]:
+    async def subagents(self, *, user_id: str | None, prefix: str | None = None) -> list[SubagentRecord]:
         """Subagents, last used first; ``prefix``: only those whose id begins with it."""
 
         def work(connection: sqlite3.Connection) -> list[SubagentRecord]:
             rows = connection.execute(
-                "SELECT * FROM subagents WHERE (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR subagent_id = ?2)"
-                " AND (?3 IS NULL OR substr(subagent_id, 1, length(?3)) = ?3) ORDER BY last_used_at DESC",
-                (user_id, subagent_id, prefix),
+                "SELECT * FROM subagents WHERE (?1 IS NULL OR user_id = ?1)"
+                " AND (?2 IS NULL OR substr(subagent_id, 1, length(?2)) = ?2) ORDER BY last_used_at DESC",
+                (user_id, prefix),
             ).fetchall()
-            return [subagent_of(connection, row) for row in rows]
+            return [_subagent(connection, row) for row in rows]
 
         return await self._database.call(work)
 
-    async def source_of(self, subagent_id: str) -> Path | None:
-        """The directory that a conversation works on."""
+    async def subagent(self, subagent_id: str, *, user_id: str | None) -> StoredSubagent:
+        """One subagent.  Raises NotFoundError, also for one of somebody other than ``user_id`` (None: anybody's)."""
 
-        def work(connection: sqlite3.Connection) -> Path | None:
-            row = connection.execute(
-                "SELECT source_path FROM subagents WHERE subagent_id = ?", (subagent_id,)
-            ).fetchone()
-            return Path(row["source_path"]) if row is not None and row["source_path"] else None
+        def work(connection: sqlite3.Connection) -> StoredSubagent:
+            row = _one(connection, "SELECT * FROM subagents WHERE subagent_id = ?", subagent_id)
+            if row is None or user_id not in {None, row["user_id"]}:
+                raise NotFoundError(f"there is no subagent {subagent_id}")
+            return StoredSubagent(_subagent(connection, row), _path(row))
 
         return await self._database.call(work)
 
@@ -247,7 +279,7 @@ class Store:
         )
 
     async def delete_subagent(self, subagent_id: str) -> None:
-        """Remove a conversation with its runs and events."""
+        """Remove a subagent with its runs and events; fine when it is gone."""
         await self._database.call(
             lambda connection: connection.execute("DELETE FROM subagents WHERE subagent_id = ?", (subagent_id,))
         )
@@ -261,5 +293,94 @@ def set_session(connection: sqlite3.Connection, subagent_id: str, backend_sessio
     )
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def _one(connection: sqlite3.Connection, query: str, name: str) -> sqlite3.Row | None:
+    """The row of a run or subagent; what cannot be an id (it may be no text that SQLite takes) is not looked for."""
+    row: sqlite3.Row | None = connection.execute(query, (name,)).fetchone() if _ID.fullmatch(name) else None
+    return row
+
+
+def _read_run(connection: sqlite3.Connection, run_id: str, user_id: str | None) -> StoredRun:
+    row = _one(connection, f"{_DRIVEN} WHERE run_id = ?", run_id)
+    if row is None or user_id not in {None, row["user_id"]}:
+        raise NotFoundError(f"there is no run {run_id}")
+    return _stored_run(row)
+
+
+def _path(row: sqlite3.Row) -> Path | None:
+    return Path(row["source_path"]) if row["source_path"] else None
+
+
+def _egress(row: sqlite3.Row) -> tuple[str, ...] | None:
+    """What the run began with, and what was added."""
+    if row["egress"] is None:
+        return None
+    return tuple(dict.fromkeys([*json.loads(row["egress"]), *json.loads(row["egress_added"])]))
+
+
+def _subagent(connection: sqlite3.Connection, row: sqlite3.Row) -> SubagentRecord:
+    runs = connection.execute(
+        "SELECT run_id, state FROM runs WHERE subagent_id = ? ORDER BY number", (row["subagent_id"],)
+    ).fetchall()
+    return SubagentRecord(
+        subagent_id=row["subagent_id"],
+        user_id=row["user_id"],
+        backend=row["backend"],
+        backend_session_id=row["backend_session_id"],
+        repo=row["repo"],
+        workspace=row["workspace"],
+        created_at=row["created_at"],
+        last_used_at=row["last_used_at"],
+        run_ids=tuple(run["run_id"] for run in runs),
+        busy=any(run["state"] != "finished" for run in runs),
+    )
+
+
+def _stored_run(row: sqlite3.Row) -> StoredRun:
+    record = RunRecord(
+        run_id=row["run_id"],
+        subagent_id=row["subagent_id"],
+        sandbox_id=row["sandbox_id"],
+        user_id=row["user_id"],
+        backend=row["backend"],
+        query=row["query"],
+        state=row["state"],
+        outcome=row["outcome"],
+        tier=row["tier"],
+        repo=row["repo"],
+        workspace=row["workspace"],
+        limits=ResourceLimits(**json.loads(row["limits"])),
+        egress=_egress(row),
+        enforcement=json.loads(row["enforcement"]),
+        usage=json.loads(row["usage"]),
+        final_text=row["final_text"],
+        error=json.loads(row["error"]) if row["error"] else None,
+        exit_code=row["exit_code"],
+        cli_version=row["cli_version"],
+        credential_link=row["credential_link"],
+        image_id=row["image_id"],
+        metadata=json.loads(row["metadata"]),
+        queue_position=None,
+        last_seq=row["last_seq"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+    )
+    return StoredRun(
+        record=record,
+        source_path=_path(row),
+        backend_session_id=row["backend_session_id"],
+        container_id=row["container_id"],
+        token_sha256=row["token_sha256"],
+        traceparent=row["traceparent"],
+        cancel_requested=bool(row["cancel_requested"]),
+        earlier=_sum([counts for counts in json.loads(row["earlier"]) if counts]),
+    )
+
+
+def _sum(usages: list[dict[str, int]]) -> Tokens:
+    """A count that no run has is not known; the others are sums."""
+    total: dict[str, int] = {"input": 0, "output": 0}
+    for counts in usages:
+        for name, count in counts.items():
+            total[name] = total.get(name, 0) + count
+    return Tokens(**total)

@@ -7,22 +7,22 @@ last event whatever the order in which the streams were written.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
 from orchestrator.contract.adapter import StreamParser
 from orchestrator.events import AgentEvent, Completed, Error, Status, TerminalEvent
 from orchestrator.framing import CriFramer, LineFramer, LogPiece
+from orchestrator.system.times import parse, rfc3339
 
 DIAGNOSTICS_MAX = 200
 """Lines of stderr that become events; all of them stay in the log."""
 DIAGNOSTIC_KEEP = 2000
 """Characters of a line of stderr that an event shows."""
 GAPS_MAX = 20
-"""Gaps in the output that are told of."""
+"""Gaps in the output that become events."""
 STDERR_TAIL = 8192
-"""Bytes of stderr that the parser sees at the end."""
+"""Bytes of stderr that the parser is handed at the end."""
 
 
 class Stamped(NamedTuple):
@@ -48,7 +48,7 @@ class LogDecoder:
         self.has_output = False
         """Whether the CLI has printed anything on stdout."""
         self.terminal: TerminalEvent | None = None
-        """The parser's terminal event, once seen."""
+        """The parser's terminal event, once it has given one."""
 
     def feed(self, data: bytes) -> list[Stamped]:
         """Take the next bytes of the log."""
@@ -104,7 +104,7 @@ class LogDecoder:
                 self.terminal = event
 
     def _lost(self) -> list[Stamped]:
-        """Told where it happened; what is missing is nowhere else either."""
+        """Reported where it happened; what is missing is nowhere else either."""
         self._gaps += 1
         if self._gaps > GAPS_MAX:
             return []
@@ -131,7 +131,7 @@ def utc(ts: str) -> str:
         seconds = _utc_seconds(ts[:19], ts[29:])
         return ts if seconds is None else f"{seconds}.{ts[20:26]}Z"
     try:
-        return rfc3339(datetime.fromisoformat(ts))
+        return rfc3339(parse(ts))
     except (ValueError, OverflowError):
         return ts
 
@@ -140,11 +140,6 @@ def utc(ts: str) -> str:
 def _utc_seconds(local: str, offset: str) -> str | None:
     """A time without its fraction as UTC, without the Z; None when it is none.  Most lines share theirs."""
     try:
-        return rfc3339(datetime.fromisoformat(local + offset))[:19]
+        return rfc3339(parse(local + offset))[:19]
     except (ValueError, OverflowError):
         return None
-
-
-def rfc3339(moment: datetime) -> str:
-    """An aware datetime as RFC 3339 UTC."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,6 +1,6 @@
 """The journal: the numbered record of every run's events, and how readers follow it.
 
-Readers pull: each asks for what lies behind the last number it has seen, and waits for a signal when there is nothing.
+Readers pull: each asks for what lies behind the last number it has got, and waits for a signal when there is nothing.
 So a reader that is slow or dead costs the run and the other readers nothing.
 """
 
@@ -13,13 +13,13 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from orchestrator.contract.runs import RunState
 from orchestrator.errors import NotFoundError, StorageError
 from orchestrator.events import AgentEvent, EventRecord, Source
-from orchestrator.runs.storage.database import Database
-from orchestrator.system.sqlite_file import DamagedError
+from orchestrator.runs.storage.database import Database, to_json
+from orchestrator.system.sqlite import DamagedError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -59,16 +59,6 @@ class Page(NamedTuple):
 
     records: list[EventRecord]
     complete: bool
-
-
-def to_json(value: Any) -> str:
-    """JSON text that SQLite and every client can take: lone surrogates (an agent can print them) become ``?``."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace").decode()
-
-
-def clean(text: str) -> str:
-    """Text without lone surrogates."""
-    return text.encode("utf-8", "replace").decode()
 
 
 class Journal:
@@ -185,7 +175,7 @@ class Journal:
         self.signal(run_id)
 
     async def agent_events(self, run_id: str) -> int:
-        """How many events of the agent are in the journal: what a re-read of the log must skip."""
+        """How many of the agent's events are in the journal: so many must be skipped when the log is read again."""
         return await self._database.call(
             lambda connection: int(
                 connection.execute(
@@ -252,9 +242,9 @@ class Journal:
             async with asyncio.timeout(timeout):
                 while True:
                     signal = self._signals.setdefault(run_id, asyncio.Event())
-                    seen = await look()
-                    if done(seen) or self._closed:
-                        return seen
+                    found = await look()
+                    if done(found) or self._closed:
+                        return found
                     await signal.wait()
         return await look()
 
@@ -264,15 +254,10 @@ class Journal:
             event.set()
 
     def close(self) -> None:
-        """Let all who follow come to an end."""
+        """End all who follow, at the latest when they have read what there is."""
         self._closed = True
         for run_id in list(self._signals):
             self.signal(run_id)
-
-    @property
-    def closed(self) -> bool:
-        """Whether the service is stopping."""
-        return self._closed
 
 
 def _record(row: sqlite3.Row, run: sqlite3.Row) -> EventRecord:

@@ -10,17 +10,20 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 
 from orchestrator.events import MessageDelta, SessionStarted, Status, ToolUse
-from orchestrator.runs.clock import now
 from orchestrator.runs.state import advance
 from orchestrator.runs.stream.decoder import LogDecoder, Stamped
 from orchestrator.runs.stream.journal import Entry, Journal
-from orchestrator.runs.stream.log_tail import LogTail
+from orchestrator.runs.stream.log_tail import LogTail, LogWatcher
+from orchestrator.system.times import now
 
 
 class Pump:
-    """One run's way from log to journal.  ``on_progress`` is called after every chunk.
+    """One run's log, read into the journal.  ``on_progress`` is called after every chunk.
+
+    ``announced``: the journal has it already that the run is running.
 
     Once more than ``output_max_bytes`` of output were read it ends: a flood that was written before the agent could be
     stopped stays in the log alone.
@@ -32,6 +35,7 @@ class Pump:
         run_id: str,
         decoder: LogDecoder,
         journal: Journal,
+        logs: LogWatcher,
         announced: bool,
         output_max_bytes: int,
         on_progress: Callable[[], None],
@@ -39,24 +43,42 @@ class Pump:
         self._run_id = run_id
         self._decoder = decoder
         self._journal = journal
+        self._logs = logs
         self.announced = announced
         self._output_max_bytes = output_max_bytes
         self._on_progress = on_progress
         self._skip = 0
+        self._complete = False
+        self._tail: LogTail | None = None
         self.last_output = asyncio.get_running_loop().time()
         """Loop time of the last bytes."""
         self.session_id: str | None = None
         self.conversed = False
         """Whether the agent has said or done anything: only then is there a session worth resuming."""
 
-    async def run(self, tail: LogTail) -> None:
-        """Work until the tail ends, or there was more output than is allowed."""
+    async def run(self, log_path: Path) -> None:
+        """Read the log until ``finish`` was called and its end is reached, or there was more output than is allowed.
+
+        Raises StorageError when it cannot be read.
+        """
         self._skip = await self._journal.agent_events(self._run_id)
-        async with aclosing(tail.chunks()) as chunks:
-            async for chunk in chunks:
-                await self._take(chunk)
-                if self._decoder.output_bytes > self._output_max_bytes:
-                    return
+        self._tail = self._logs.tail(log_path)
+        if self._complete:
+            self._tail.finish()
+        try:
+            async with aclosing(self._tail.chunks()) as chunks:
+                async for chunk in chunks:
+                    await self._take(chunk)
+                    if self._decoder.output_bytes > self._output_max_bytes:
+                        return
+        finally:
+            self._logs.release(self._tail)
+
+    def finish(self) -> None:
+        """The sandbox has ended, so nothing more will be written to the log: ``run`` ends after what is there."""
+        self._complete = True
+        if self._tail is not None:
+            self._tail.finish()
 
     async def _take(self, chunk: bytes) -> None:
         stamped = self._decoder.feed(chunk)
@@ -77,8 +99,8 @@ class Pump:
         The terminal one is never in the journal already.  When the journal has more than the log gives (somebody cut
         the log; the machine went down before it was on the disk), it is all that there is.
         """
-        *told, last = self._decoder.close(exit_code)
-        fresh = self._fresh(told)
+        *earlier, last = self._decoder.close(exit_code)
+        fresh = self._fresh(earlier)
         self._skip = 0
         return [*fresh, *self._fresh([last])]
 

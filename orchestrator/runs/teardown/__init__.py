@@ -1,0 +1,1 @@
+"""The end of a container, and what is taken away with it."""

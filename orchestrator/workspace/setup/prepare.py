@@ -24,6 +24,7 @@ from orchestrator.config.models import Paths
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.contract.workspace import Prepared
 from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 from orchestrator.workspace.path_states import write_whole
 from orchestrator.workspace.sandboxed_git import SCRATCH_PREFIX
 from orchestrator.workspace.setup.copy import make_copy
@@ -32,7 +33,6 @@ from orchestrator.workspace.setup.repo_checks import check_overlay_home, checked
 
 Mode = Literal["overlay", "copy", "direct", "readonly"]
 _LAYERED: Final = frozenset({"overlay", "copy"})
-SOCKET_PATH_MAX: Final = 107
 _LONGEST_SOCKET: Final = "/gateway.sock"
 
 
@@ -155,7 +155,7 @@ def _check_same(known: tuple[str | None, Path] | None, lower: Path | None) -> No
 
 
 def _make_control_dir(directory: Path, prompt: str) -> None:
-    if len(os.fsencode(directory)) + len(_LONGEST_SOCKET) > SOCKET_PATH_MAX:
+    if socket_path_bytes(directory) + len(_LONGEST_SOCKET) > SOCKET_PATH_MAX:
         raise StorageError(
             f"the runtime directory {directory.parent} is too long for the sockets in it: "
             "set storage.runtime_dir in podmentor.yaml to a shorter path"

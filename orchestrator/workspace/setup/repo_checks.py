@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import InvalidRequestError, StorageError
+from orchestrator.system.mounts import mount_of, parse_mounts
 
 OPTION_CHARACTERS: Final = ":,\\"
 """They separate or escape overlay mount options, and Podman passes paths on in such options."""
@@ -101,24 +102,9 @@ def has_foreign_clock(repo: Path) -> bool:
 
 def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
     """Type of the file system that ``path`` is on; empty when it cannot be found."""
-    real = os.fsencode(path.resolve())
-    best, kind = -1, ""
-    for line in mountinfo.read_bytes().splitlines():
-        left, _, right = line.partition(b" - ")
-        fields = left.split(b" ")
-        if len(fields) < 5 or not right:
-            continue
-        point = _unescaped(fields[4])
-        inside = point == b"/" or (real + b"/").startswith(point + b"/")
-        if inside and len(point) >= best:  # of several mounts on one point the last is on top
-            best, kind = len(point), right.split(b" ")[0].decode("ascii", "replace")
-    return kind
-
-
-def _unescaped(point: bytes) -> bytes:
-    for code in (b"\\040", b"\\011", b"\\012", b"\\134"):
-        point = point.replace(code, bytes([int(code[1:], 8)]))
-    return point
+    table = mountinfo.read_text(encoding="utf-8", errors="surrogateescape")
+    mount = mount_of(path.resolve(), parse_mounts(table))
+    return "" if mount is None else mount.kind
 
 
 def _option_characters(path: Path) -> str:

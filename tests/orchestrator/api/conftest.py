@@ -48,6 +48,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             store = await stack.enter_async_context(opened_vault(paths)) if vault else None
             app = create_app(
                 runs=runs,
+                changes=runs,
                 accounts=accounts,
                 tokens=tokens,
                 config=config,

@@ -18,7 +18,7 @@ from orchestrator.api.routes import ROUTES
 from orchestrator.config.models import ServerConfig
 from orchestrator.errors import PodmentorError
 from orchestrator.events import KINDS, AgentEvent, ErrorReason, Status, Tokens
-from orchestrator.runs import clock
+from orchestrator.system import times as clock
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "api.md").read_text()

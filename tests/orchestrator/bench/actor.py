@@ -213,6 +213,7 @@ def stage(tmp_path: Path, leftovers: Callable[[], list[str]] = list) -> Stage:
     return Stage(
         adapter=BenchAdapter(),
         runs=actors,
+        changes=actors,
         provider=provider,
         spoken=lambda name: TEXTS.get(name, ""),
         usage=Usage(prompt=1200, cached=300, output=6),

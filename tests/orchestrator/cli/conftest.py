@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestrator.cli.main import cli
-from orchestrator.config.load import load_config
+from orchestrator.config.load import load
 from orchestrator.config.models import Paths
 from orchestrator.config.paths import resolve_paths
 from tests.fakes.api_server import FakeApi, ThreadedApi
@@ -51,7 +51,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def paths(place: Path) -> Paths:
-    return resolve_paths(load_config(None))
+    return resolve_paths(load(None).config)
 
 
 @pytest.fixture

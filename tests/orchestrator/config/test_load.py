@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config.load import Loaded, load, load_config, parse
+from orchestrator.config.load import Loaded, load, parse
 from orchestrator.config.redact import public
 from orchestrator.errors import ConfigError
 
@@ -226,7 +226,7 @@ def test_where_the_file_is_looked_for(tmp_path: Path) -> None:
         return path
 
     def port(path: Path | None, **env: str) -> int:
-        return load_config(path, env=env, cwd=tmp_path / "cwd").server.port
+        return load(path, env=env, cwd=tmp_path / "cwd").config.server.port
 
     (tmp_path / "cwd").mkdir()
     assert port(None, HOME=str(tmp_path)) == 8765

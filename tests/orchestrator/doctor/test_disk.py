@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -7,30 +6,6 @@ from orchestrator.doctor import disk
 from tests.fakes.doctor import MOUNTS, OURS, STATE, USER, good_info, good_machine, subject
 
 GIB = disk.GIB
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/var/lib/x", "ext4"),
-        ("/run/user/1", "tmpfs"),
-        ("/runner", "ext4"),
-        ("/home/a b/c", "nfs4"),
-        ("/twice/x", "xfs"),
-    ],
-)
-def test_file_system_of_a_path(path: str, kind: str) -> None:
-    mounts = MOUNTS + (
-        "24 21 0:22 / /home/a\\040b rw - nfs4 server:/x rw\n"
-        "25 21 0:23 / /twice rw - ext4 /dev/a rw\n"
-        "26 25 0:24 / /twice rw shared:1 master:2 - xfs /dev/b rw\n"
-        "broken line\n"
-    )
-    assert disk.filesystem_type(mounts, Path(path)) == kind
-
-
-def test_file_system_of_a_path_without_mounts() -> None:
-    assert disk.filesystem_type("", Path("/x")) is None
 
 
 @pytest.mark.parametrize(

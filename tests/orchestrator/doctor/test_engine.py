@@ -64,7 +64,7 @@ async def test_podman_missing_or_broken() -> None:
 async def test_without_a_report_the_rest_says_that_it_cannot_tell(check: Any) -> None:
     finding = await check(replace(subject(good_machine()), info=None))
     assert finding.status == "warning"
-    assert "cannot be told" in finding.detail
+    assert "cannot be checked" in finding.detail
 
 
 @pytest.mark.parametrize(
@@ -235,4 +235,4 @@ async def test_no_image_wanted_or_none_to_be_listed() -> None:
     assert await engine.images(nothing) == []
     probe.outputs["podman", "images"] = Output(125, stderr="Error: broken\n")
     [finding] = await engine.images(subject(probe))
-    assert (finding.status, finding.detail) == ("warning", "cannot be told: Error: broken")
+    assert (finding.status, finding.detail) == ("warning", "cannot be checked: Error: broken")

@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config.models import Paths
+from orchestrator.config.models import Config, Paths
+from orchestrator.config.paths import LONGEST_SOCKET
 from orchestrator.doctor import host
 from orchestrator.doctor.probe import Output
+from orchestrator.system.socket_paths import SOCKET_PATH_MAX
 from tests.fakes.doctor import OURS, RUNTIME, STATE, USER, good_info, good_machine, subject
 
 
@@ -140,7 +142,7 @@ async def test_podman_without_a_runtime_directory() -> None:
 
 @pytest.mark.parametrize(("extra", "status"), [(0, "ok"), (1, "failed")])
 async def test_socket_path_limit(extra: int, status: str) -> None:
-    longest = host.SOCKET_PATH_LIMIT - len("/gateway.sock") - host.RUN_ID_LENGTH - len("/")
+    longest = SOCKET_PATH_MAX - len(LONGEST_SOCKET) - len("/")
     directory = Path("/" + "d" * (longest - 1 + extra))
     finding = await host.socket_paths(
         subject(good_machine(), paths=Paths(state_dir=STATE, runtime_dir=directory)),
@@ -179,3 +181,33 @@ async def test_linger() -> None:
     assert (finding.status, finding.fix) == ("warning", f"sudo loginctl enable-linger {USER}")
     del probe.paths["/run/systemd/system"]
     assert (await host.linger(subject(probe))).status == "ok"
+
+
+async def test_inotify_limits() -> None:
+    finding = await host.inotify(subject(good_machine()))
+    assert (finding.status, finding.detail) == ("ok", "instances 128, watches 65536")
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "runs", "fix"),
+    [
+        ("max_user_instances", "64", 8, "fs.inotify.max_user_instances=320"),
+        ("max_user_instances", "128", 32, "fs.inotify.max_user_instances=1088"),
+        ("max_user_watches", "4096", 1, "fs.inotify.max_user_watches=32768"),
+    ],
+)
+async def test_inotify_limits_that_are_low_for_the_runs(file: str, value: str, runs: int, fix: str) -> None:
+    probe = good_machine()
+    probe.files[f"/proc/sys/fs/inotify/{file}"] = f"{value}\n"
+    config = Config.model_validate({"runs": {"max_concurrent": runs}})
+    finding = await host.inotify(subject(probe, config=config))
+    assert finding.status == "warning"
+    assert f"fs.inotify.{file} is {value}" in finding.detail
+    assert str(finding.fix).startswith(f"printf '{fix}\\n' | sudo tee /etc/sysctl.d/")
+
+
+async def test_inotify_limits_that_the_kernel_does_not_show() -> None:
+    probe = good_machine()
+    for file in ("max_user_instances", "max_user_watches"):
+        del probe.files[f"/proc/sys/fs/inotify/{file}"]
+    assert (await host.inotify(subject(probe))).status == "ok"

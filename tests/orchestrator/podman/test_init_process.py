@@ -122,7 +122,7 @@ async def test_signals_of_one_that_was_started_here_ask_nobody(
 async def test_a_signal_waits_for_podman_only_so_long(
     runtime: PodmanRuntime, hangs: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.podman.asking.SIGNAL_SECONDS", 0.1)
+    monkeypatch.setattr("orchestrator.podman.containers.SIGNAL_SECONDS", 0.1)
     await runtime.signal(CID, "KILL")  # no process is found, and Podman does not answer
     hangs.set()
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.errors import RuntimeUnavailableError
 from orchestrator.podman import service as service_module
-from orchestrator.podman.service import PodmanService
+from orchestrator.podman.service import UNSET, PodmanService, podman_environment
 from orchestrator.podman.transport import Transport
 from orchestrator.system import processes
 from tests.fakes.libpod import Answer, FakeLibpod
@@ -171,7 +171,7 @@ async def test_the_service_ends_with_its_owner(make: MakeService, tmp_path: Path
     await service.aclose()
     assert not alive(pid)
     assert not socket.exists()
-    with pytest.raises(RuntimeUnavailableError, match="let go"):
+    with pytest.raises(RuntimeUnavailableError, match="has ended"):
         await service.ensure()
     await service.aclose()
 
@@ -373,3 +373,23 @@ async def test_a_caller_who_gives_up_does_not_cut_a_start_in_half(make: MakeServ
         await impatient
     await service.ensure()
     assert starts(tmp_path) == 1
+
+
+def test_no_key_is_in_podman_s_environment() -> None:
+    environ = {
+        "HOME": "/h",
+        "PATH": "/bin",
+        "XDG_RUNTIME_DIR": "/r",
+        "ANTHROPIC_API_KEY": "sk",
+        "STORAGE_DRIVER": "vfs",
+    }
+    assert podman_environment(environ) == {
+        "HOME": "/h",
+        "PATH": "/bin",
+        "XDG_RUNTIME_DIR": "/r",
+        "STORAGE_DRIVER": "vfs",
+    }
+
+
+def test_what_is_about_this_process_is_not_passed_on() -> None:
+    assert podman_environment(dict.fromkeys(UNSET, "x")) == {}

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.relay.sockets import listen, peer_of, same_user
+from orchestrator.relay.sockets import listen
+from orchestrator.system.peers import peer_of, same_user
 
 
 def connect(path: Path) -> socket.socket:

@@ -8,22 +8,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from orchestrator.bootstrap.runs import RunParts, assemble_runs
 from orchestrator.config.models import Config, Paths
+from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.credentials import Credentialing
 from orchestrator.contract.runs import RunRecord, RunRequest
 from orchestrator.credentials.homes import Homes
 from orchestrator.events import EventRecord
-from orchestrator.runs.deps import Deps
+from orchestrator.runs.backends import BenchLookup
 from orchestrator.runs.limits.memory_watchdog import ProcessTable
-from orchestrator.runs.observe.gauges import Census
-from orchestrator.runs.observe.telemetry import Watcher
-from orchestrator.runs.observe.tracing import Trails
-from orchestrator.runs.service import Runs
 from orchestrator.runs.storage.database import Database
-from orchestrator.runs.storage.store import Store
-from orchestrator.runs.stream.journal import Journal
 from orchestrator.runs.stream.log_tail import LogWatcher
-from orchestrator.runs.supervisor import Supervisor
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.audit import FakeAudit
 from tests.fakes.credentials import FakeCredentials
@@ -53,6 +48,7 @@ class World:
         self.audit = FakeAudit()
         self.metrics = FakeMetrics()
         self.traces = FakeTraces()
+        self.observed: BenchLookup = lambda _backend, _version: None
 
     @asynccontextmanager
     async def service(self, *, drain: bool = False) -> AsyncIterator[Service]:
@@ -61,47 +57,64 @@ class World:
             database = Database(self.paths.database)
             stack.push_async_callback(database.aclose)
             await database.open()
-            watcher = await stack.enter_async_context(LogWatcher())
+            logs = await stack.enter_async_context(LogWatcher())
             processes = ProcessTable()
             stack.push_async_callback(processes.aclose)
-            trails = Trails(self.traces)
-            journal = Journal(database, Watcher(self.metrics, trails).appended)
-            deps = Deps(
+            adapters: dict[str, BaseAdapter] = {"echo": self.adapter}
+            homes, workspaces = Homes(self.paths.plugin_storage), FakeWorkspaces(self.paths)
+            parts = assemble_runs(
                 config=self.config,
                 paths=self.paths,
                 instance="i",
-                adapters={"echo": self.adapter},
-                store=Store(database),
-                journal=journal,
-                watcher=watcher,
+                adapters=adapters,
+                database=database,
+                logs=logs,
                 processes=processes,
                 runtime=self.runtime,
                 relay=self.relay,
-                workspaces=FakeWorkspaces(self.paths),
-                audit=self.audit,
+                workspaces=workspaces,
                 credentials=self.chain or self.credentials,
-                homes=Homes(self.paths.plugin_storage),
+                homes=homes,
+                audit=self.audit,
                 metrics=self.metrics,
-                trails=trails,
+                traces=self.traces,
+                observed=self.observed,
             )
-            supervisor = Supervisor(deps)
-            await supervisor.start()
+            service = Service(self, parts, adapters=adapters, homes=homes, workspaces=workspaces, processes=processes)
+            await parts.supervisor.start()
             try:
-                yield Service(self, deps, supervisor, Census(database, supervisor, self.relay, self.metrics))
+                yield service
             finally:
-                await asyncio.wait_for(supervisor.stop(drain=drain), 30)
-                deps.journal.close()
+                await asyncio.wait_for(parts.supervisor.stop(drain=drain), 30)
+                parts.journal.close()
 
 
 class Service:
     """One life of the service."""
 
-    def __init__(self, world: World, deps: Deps, supervisor: Supervisor, census: Census) -> None:
-        self.census = census
+    def __init__(
+        self,
+        world: World,
+        parts: RunParts,
+        *,
+        adapters: dict[str, BaseAdapter],
+        homes: Homes,
+        workspaces: FakeWorkspaces,
+        processes: ProcessTable,
+    ) -> None:
         self.world = world
-        self.deps = deps
-        self.supervisor = supervisor
-        self.runs = Runs(deps, supervisor)
+        self.adapters = adapters
+        self.homes = homes
+        self.workspaces = workspaces
+        self.processes = processes
+        self.runs = parts.runs
+        self.changes = parts.changes
+        self.backends = parts.backends
+        self.supervisor = parts.supervisor
+        self.census = parts.gauges
+        self.store = parts.store
+        self.journal = parts.journal
+        self.telemetry = parts.telemetry
 
     async def submit(self, query: str = "do it", **over: Any) -> RunRecord:
         values: dict[str, Any] = {"backend": "echo", "query": query, "user_id": USER}

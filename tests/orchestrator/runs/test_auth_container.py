@@ -14,7 +14,7 @@ from orchestrator.contract.credentials import Resolved
 from orchestrator.contract.types import AuthStatus
 from orchestrator.errors import InvalidRequestError, SandboxError, UnknownBackendError
 from orchestrator.runs import auth_container as module
-from orchestrator.runs.auth_container import LOGIN, PROBE, Aside
+from orchestrator.runs.auth_container import LOGIN, PROBE, AuthContainers
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.runtime import Box, FakeRuntime
 from tests.orchestrator.runs.harness import USER, World
@@ -30,9 +30,11 @@ class Asked(EchoAdapter):
         return ["echo-cli", "auth"]
 
 
-def aside_of(tmp_path: Path, runtime: FakeRuntime, **backend: object) -> Aside:
+def containers_of(tmp_path: Path, runtime: FakeRuntime, **backend: object) -> AuthContainers:
     config = BackendConfig.model_validate(backend)
-    return Aside(runtime=runtime, runtime_dir=tmp_path, instance="i", backends={"echo": config}, host_network=True)
+    return AuthContainers(
+        runtime=runtime, runtime_dir=tmp_path, instance="i", backends={"echo": config}, host_network=True
+    )
 
 
 def says(code: int, text: bytes = b"") -> Callable[[Box], None]:
@@ -54,9 +56,9 @@ def silent(box: Box) -> None:
 
 async def test_a_login_has_a_terminal_a_network_its_home_and_nothing_else(tmp_path: Path) -> None:
     runtime = FakeRuntime()
-    aside = aside_of(tmp_path, runtime, extra_env={"PROXY": "p"}, api_key="real-key", binary="other-cli")
+    containers = containers_of(tmp_path, runtime, extra_env={"PROXY": "p"}, api_key="real-key", binary="other-cli")
     home = tmp_path / "home"
-    async with aside.login(adapter=Asked(), home=home, term="vt100") as container_id:
+    async with containers.login(adapter=Asked(), home=home, term="vt100") as container_id:
         (spec,) = runtime.created
         assert runtime.boxes[container_id].state == "created"
         assert (spec.argv, spec.home, spec.interactive) == (["other-cli", "log", "in"], home, True)
@@ -72,11 +74,11 @@ async def test_a_login_has_a_terminal_a_network_its_home_and_nothing_else(tmp_pa
 
 async def test_another_login_command_and_none(tmp_path: Path) -> None:
     runtime = FakeRuntime()
-    aside = aside_of(tmp_path, runtime, login_command=["my-login", "-x"], binary="other-cli")
-    async with aside.login(adapter=EchoAdapter(), home=tmp_path / "home", term="x"):
+    containers = containers_of(tmp_path, runtime, login_command=["my-login", "-x"], binary="other-cli")
+    async with containers.login(adapter=EchoAdapter(), home=tmp_path / "home", term="x"):
         assert runtime.created[0].argv == ["my-login", "-x"]
     with pytest.raises(InvalidRequestError, match="use a key, or set login_command"):
-        async with aside_of(tmp_path, runtime).login(adapter=EchoAdapter(), home=tmp_path / "home", term="x"):
+        async with containers_of(tmp_path, runtime).login(adapter=EchoAdapter(), home=tmp_path / "home", term="x"):
             raise AssertionError
 
 
@@ -85,7 +87,7 @@ async def test_another_login_command_and_none(tmp_path: Path) -> None:
 
 async def test_the_probe_asks_the_cli_without_a_network(tmp_path: Path) -> None:
     runtime, home = FakeRuntime(says(1, b"logged out")), tmp_path / "home"
-    status = await aside_of(tmp_path, runtime).probe(adapter=Asked(), home=home)
+    status = await containers_of(tmp_path, runtime).probe(adapter=Asked(), home=home)
     assert status == AuthStatus(installed=True, authenticated=False, error="logged out")
     (spec,) = runtime.created
     assert (spec.tier, spec.host_network, spec.interactive, spec.argv) == (1, False, False, ["echo-cli", "auth"])
@@ -94,23 +96,23 @@ async def test_the_probe_asks_the_cli_without_a_network(tmp_path: Path) -> None:
     assert runtime.boxes == {}
     assert list(tmp_path.iterdir()) == []
     runtime.on_start = says(0)
-    assert await aside_of(tmp_path, runtime).probe(adapter=Asked(), home=home) == GOOD
+    assert await containers_of(tmp_path, runtime).probe(adapter=Asked(), home=home) == GOOD
 
 
 async def test_a_probe_that_cannot_be_made_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime()
-    aside, home = aside_of(tmp_path, runtime), tmp_path / "home"
-    assert (await aside.probe(adapter=EchoAdapter(), home=home)).authenticated  # nobody to ask
+    containers, home = containers_of(tmp_path, runtime), tmp_path / "home"
+    assert (await containers.probe(adapter=EchoAdapter(), home=home)).authenticated  # nobody to ask
     assert runtime.created == []
     runtime.has_image = False
-    missing = await aside.probe(adapter=Asked(), home=home)
+    missing = await containers.probe(adapter=Asked(), home=home)
     assert (missing.installed, missing.authenticated) == (False, False)
     assert "images build" in (missing.error or "")
     runtime.has_image, runtime.fail_create = True, SandboxError("no room")
-    assert "no room" in ((await aside.probe(adapter=Asked(), home=home)).error or "")
+    assert "no room" in ((await containers.probe(adapter=Asked(), home=home)).error or "")
     runtime.fail_create = None
     monkeypatch.setattr(module, "PATIENT_SECONDS", 0)
-    assert "no answer" in ((await aside.probe(adapter=Asked(), home=home)).error or "")
+    assert "no answer" in ((await containers.probe(adapter=Asked(), home=home)).error or "")
     assert runtime.boxes == {}
     assert list(tmp_path.iterdir()) == []
 
@@ -121,14 +123,14 @@ async def test_a_container_that_does_not_come_is_not_waited_for_and_leaves_nothi
     monkeypatch.setattr(module, "WAIT_SECONDS", 0.05)
     runtime = FakeRuntime()
     runtime.hold_create = asyncio.Event()
-    status = await aside_of(tmp_path, runtime).probe(adapter=Asked(), home=tmp_path / "home")
+    status = await containers_of(tmp_path, runtime).probe(adapter=Asked(), home=tmp_path / "home")
     assert "no container could be had" in (status.error or "")
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_vanished_container_is_no_answer(tmp_path: Path) -> None:
     runtime = FakeRuntime(lambda box: box.exit(None))
-    status = await aside_of(tmp_path, runtime).probe(adapter=Asked(), home=tmp_path / "home")
+    status = await containers_of(tmp_path, runtime).probe(adapter=Asked(), home=tmp_path / "home")
     assert "vanished" in (status.error or "")
 
 
@@ -199,7 +201,7 @@ async def test_a_cli_that_is_silent_for_too_long_is_ended(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_account(world, monkeypatch, tmp_path / "home-of-alice")
-    monkeypatch.setattr(Aside.ask, "__kwdefaults__", {"seconds": 0.05})
+    monkeypatch.setattr(AuthContainers.ask, "__kwdefaults__", {"seconds": 0.05})
     async with world.service() as service:
         status = await service.runs.probe("echo", user_id=USER)
     assert (status.installed, status.authenticated) == (True, False)
@@ -208,7 +210,7 @@ async def test_a_cli_that_is_silent_for_too_long_is_ended(
 
 
 async def test_with_a_key_a_slow_cli_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Aside.ask, "__kwdefaults__", {"seconds": 0.05})
+    monkeypatch.setattr(AuthContainers.ask, "__kwdefaults__", {"seconds": 0.05})
     world.credentials.extra_env = {"ECHO_API_KEY": "x"}
     async with world.service() as service:
         assert await service.runs.probe("echo", user_id=USER) == GOOD
@@ -279,10 +281,10 @@ def left(world: World, name: str, *, age: int = 0) -> Path:
 
 
 async def test_a_starting_service_leaves_logins_alone_and_sweeps_what_is_over(world: World) -> None:
-    aside = Aside(runtime=world.runtime, runtime_dir=world.paths.runtime_dir, instance="i", backends={})
+    containers = AuthContainers(runtime=world.runtime, runtime_dir=world.paths.runtime_dir, instance="i", backends={})
     async with (
-        aside.login(adapter=Asked(), home=world.paths.state_dir, term="x") as going_on,
-        aside.login(adapter=Asked(), home=world.paths.state_dir, term="x") as over,
+        containers.login(adapter=Asked(), home=world.paths.state_dir, term="x") as going_on,
+        containers.login(adapter=Asked(), home=world.paths.state_dir, term="x") as over,
     ):
         await world.runtime.start_sandbox(going_on)
         await world.runtime.start_sandbox(over)
@@ -297,9 +299,9 @@ async def test_a_starting_service_leaves_logins_alone_and_sweeps_what_is_over(wo
 
 
 async def test_a_probe_that_a_crash_has_cut_short_is_removed_with_its_container(world: World) -> None:
-    aside = Aside(runtime=world.runtime, runtime_dir=world.paths.runtime_dir, instance="i", backends={})
+    containers = AuthContainers(runtime=world.runtime, runtime_dir=world.paths.runtime_dir, instance="i", backends={})
     account = Resolved(link="byo_subscription", home=world.paths.state_dir)
-    asking = asyncio.create_task(aside.ask(Asked(), account, seconds=30))
+    asking = asyncio.create_task(containers.ask(Asked(), account, seconds=30))
     await asyncio.wait_for(world.runtime.started.get(), 10)
     async with world.service():
         assert nothing_left(world)

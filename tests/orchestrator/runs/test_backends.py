@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.runs.backends import describe
 from tests.orchestrator.runs.harness import USER, World
 
 
@@ -19,12 +17,12 @@ async def test_what_the_bench_saw_of_this_very_version_is_served(tmp_path: Path)
         asked.append((backend, cli_version))
         return {"cli_version": cli_version}
 
+    world.observed = seen
     async with world.service() as service:
-        deps = replace(service.deps, seen=seen)
-        info = await describe(deps.adapters["echo"], deps, user_id=USER)
+        [info] = await service.backends.describe(user_id=USER)
         assert info.capabilities_seen == {"cli_version": "1.0"}
         assert asked == [("echo", "1.0")]
         world.runtime.has_image = False
-        info = await describe(deps.adapters["echo"], deps, user_id=USER)
+        [info] = await service.backends.describe(user_id=USER)
         assert (info.image, info.capabilities_seen) == (None, None)
         assert len(asked) == 1

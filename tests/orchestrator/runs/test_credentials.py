@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import SecretUnreadableError, StorageError, VaultUnavailableError
-from orchestrator.runs.storage.database import SCHEMA, SCHEMA_VERSION, Database
 from tests.orchestrator.runs.harness import USER, World, answer
 
 
@@ -75,29 +73,3 @@ async def test_what_cannot_be_audited_is_not_used(world: World) -> None:
     assert record.error is not None
     assert "audit log" in record.error["message"]
     assert (world.runtime.boxes, world.relay.grants) == ({}, {})
-
-
-async def test_a_database_of_the_version_before_gets_the_new_column(tmp_path: Path) -> None:
-    path = tmp_path / "podmentor.db"
-    connection = sqlite3.connect(path)
-    old = SCHEMA[: SCHEMA.index(",\n  credential_link TEXT")] + SCHEMA[SCHEMA.index("\n);\nCREATE UNIQUE INDEX") :]
-    assert old != SCHEMA
-    connection.executescript(f"{old} PRAGMA user_version=1;")
-    connection.execute("INSERT INTO subagents VALUES ('s', 'u', 'b', NULL, NULL, NULL, 'overlay', 't', 't')")
-    connection.execute(
-        "INSERT INTO runs (run_id, subagent_id, user_id, backend, query, state, tier, limits, metadata, created_at,"
-        " request_sha256) VALUES ('r', 's', 'u', 'b', 'q', 'finished', 1, '{}', '{}', 't', 'x')"
-    )
-    connection.commit()
-    connection.close()
-    for _ in range(2):
-        database = Database(path)
-        await database.open()
-        try:
-            rows = await database.call(
-                lambda db: [tuple(row) for row in db.execute("SELECT run_id, credential_link FROM runs")]
-            )
-            versions = await database.call(lambda db: db.execute("PRAGMA user_version").fetchone()[0])
-        finally:
-            await database.aclose()
-        assert (rows, versions) == ([("r", None)], SCHEMA_VERSION)

@@ -133,7 +133,7 @@ async def test_a_wish_to_cancel_outlives_the_service(world: World) -> None:
         box = await service.box()
         box.say(session="s")
         await service.until(run.run_id, "session_started")
-        await service.deps.store.update_run(run.run_id, cancel_requested=1)
+        await service.store.update_run(run.run_id, cancel_requested=1)
     async with world.service() as service:
         assert (await service.finished(run.run_id)).outcome == "cancelled"
     assert_nothing_left(world)
@@ -185,12 +185,12 @@ async def test_what_is_let_go_of_still_needs_the_relay(world: World) -> None:
         box.say(session="s")
         await service.until(run.run_id, "session_started")
         await service.supervisor.stop(drain=False)
-        assert service.supervisor.let_go == {run.run_id}
+        assert service.supervisor.left_running == {run.run_id}
     async with world.service(drain=True) as service:
         answer(box)
         await service.finished(run.run_id)
         await service.supervisor.stop(drain=True)
-        assert service.supervisor.let_go == frozenset()
+        assert service.supervisor.left_running == frozenset()
 
 
 async def test_a_journal_that_has_more_than_the_log_still_gets_its_end(world: World) -> None:

@@ -11,15 +11,14 @@ from orchestrator.contract.gc import GcRequest
 from orchestrator.errors import ForbiddenError, NotFoundError
 from tests.fakes.workspaces import FakeWorkspaces
 from tests.orchestrator.runs.harness import USER, Service, World, answer
-from tests.orchestrator.runs.test_apply import audit, ended
+from tests.orchestrator.runs.test_changes import audit, ended
 
 NOW = GcRequest(older_than_days=0)
 CHANGE = FileChange(path="a", change="added", size=1, binary=False, insertions=1, deletions=0)
 
 
 def workspaces(service: Service) -> FakeWorkspaces:
-    assert isinstance(service.deps.workspaces, FakeWorkspaces)
-    return service.deps.workspaces
+    return service.workspaces
 
 
 async def test_an_old_conversation_goes_with_its_runs(tmp_path: Path) -> None:

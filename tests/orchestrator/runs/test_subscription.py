@@ -16,9 +16,6 @@ from orchestrator.credentials import CredentialChain, Homes, Subscription, Techn
 from orchestrator.errors import ConflictError
 from orchestrator.events import Error
 from orchestrator.runs.accounts import Accounts
-from orchestrator.runs.launch import launch
-from orchestrator.runs.launch.egress_proxy import EgressDoor
-from orchestrator.runs.limits.disk_limit import DiskGuard
 from tests.fakes.adapter import EchoAdapter
 from tests.fakes.runtime import Box
 from tests.orchestrator.runs.harness import USER, Service, World, answer
@@ -72,8 +69,8 @@ def accounts_of(service: Service) -> Accounts:
 
     return Accounts(
         config=service.world.config,
-        adapters=service.deps.adapters,
-        homes=service.deps.homes,
+        adapters=service.adapters,
+        homes=service.homes,
         runs=service.runs,
         prober=nobody,
         audit=service.world.audit,
@@ -109,7 +106,7 @@ async def test_c19_a_primed_home_is_mounted_and_no_key_is_anywhere(world: World)
         record = await service.finished(run.run_id)
         assert (record.outcome, record.credential_link) == ("completed", "byo_subscription")
         assert_nothing_left(world)
-        assert await service.deps.homes.leases() == {}
+        assert await service.homes.leases() == {}
     assert (home / FILE).read_text() == LOGIN
 
 
@@ -206,7 +203,7 @@ async def test_a_subscription_never_goes_past_the_operators_base_url(tmp_path: P
         assert error["reason"] == "sandbox_failed"
         assert "base_url is set for echo" in error["message"]
         assert world.runtime.created == []
-        assert await service.deps.homes.leases() == {}
+        assert await service.homes.leases() == {}
 
 
 async def test_c19_without_a_primed_home_the_key_is_next_and_then_nothing(tmp_path: Path) -> None:
@@ -276,7 +273,7 @@ async def test_a_lease_lives_through_a_crash_with_its_run_and_ends_with_it(world
         await service.until(first.run_id, "session_started")
     world.relay.grants.clear()  # the relay is gone too
     async with world.service() as service:
-        assert await service.deps.homes.leases() == {first.run_id: KEY}
+        assert await service.homes.leases() == {first.run_id: KEY}
         assert (await service.runs.get(second.run_id, user_id=USER)).state == "queued"
         assert len(world.runtime.created) == 1
         async with asyncio.timeout(10):
@@ -294,7 +291,7 @@ async def test_a_lease_lives_through_a_crash_with_its_run_and_ends_with_it(world
         assert box.spec.run_id == second.run_id
         answer(box)
         await service.finished(second.run_id)
-        assert await service.deps.homes.leases() == {}
+        assert await service.homes.leases() == {}
 
 
 async def test_a_crash_that_takes_the_container_too_leaves_no_lease(world: World) -> None:
@@ -308,7 +305,7 @@ async def test_a_crash_that_takes_the_container_too_leaves_no_lease(world: World
     (home / FILE).write_text("")
     async with world.service() as service:
         assert (await failed(service, first))["reason"] == "lost"
-        assert await service.deps.homes.leases() == {}
+        assert await service.homes.leases() == {}
         assert (home / FILE).read_text() == LOGIN
         run = await service.submit()
         answer(await service.box())
@@ -319,7 +316,7 @@ async def test_a_lease_of_a_run_that_nobody_knows_is_ended_at_the_start(world: W
     await prime(world)
     await Homes(world.paths.plugin_storage).enter("f" * 32, KEY, (FILE,))
     async with world.service() as service:
-        assert await service.deps.homes.leases() == {}
+        assert await service.homes.leases() == {}
         run = await service.submit()
         answer(await service.box())
         await service.finished(run.run_id)
@@ -331,7 +328,7 @@ async def test_a_start_that_fails_gives_the_lease_back(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
         assert (await failed(service, run))["reason"] == "image_missing"
-        assert await service.deps.homes.leases() == {}
+        assert await service.homes.leases() == {}
         world.runtime.has_image = True
         run = await service.submit()
         answer(await service.box())
@@ -376,10 +373,16 @@ async def test_a_run_never_uses_an_account_that_it_did_not_wait_for(world: World
     async with world.service() as service:
         run = await service.submit()
         box = await service.box()
-        stored = await service.deps.store.run(run.run_id)
-        door, disk = EgressDoor(run.run_id, service.deps), DiskGuard(stored, service.deps)
+        stored = await service.store.run(run.run_id)
+        driver = service.supervisor._new_driver(stored, None)
+
+        async def unchecked(mount: object, home: object) -> None:
+            raise AssertionError("it does not come that far")
+
         with pytest.raises(ConflictError, match="while this run was starting"):
-            await launch.launch(stored, service.deps, None, door, disk)
+            await driver._launcher.launch(
+                stored, None, grants=driver._grants, check_disk=unchecked, on_sandbox=lambda _: None
+            )
         answer(box)
         await service.finished(run.run_id)
 

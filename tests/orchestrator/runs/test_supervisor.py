@@ -366,7 +366,7 @@ async def test_a_full_disk_delays_events_and_loses_none(world: World, monkeypatc
         box = await service.box()
         box.say(session="s")
         await service.until(run.run_id, "session_started")
-        append, refused = service.deps.journal.append, asyncio.Event()
+        append, refused = service.journal.append, asyncio.Event()
 
         async def full(*args: Any, **kwargs: Any) -> None:
             if not refused.is_set():
@@ -374,7 +374,7 @@ async def test_a_full_disk_delays_events_and_loses_none(world: World, monkeypatc
                 raise StorageError("the database cannot be used: database or disk is full")
             await append(*args, **kwargs)
 
-        monkeypatch.setattr(service.deps.journal, "append", full)
+        monkeypatch.setattr(service.journal, "append", full)
         monkeypatch.setattr("orchestrator.runs.stream.journal.FIRST_PAUSE", 0.01)
         box.say(text="a")
         await asyncio.wait_for(refused.wait(), 10)
@@ -426,10 +426,10 @@ class FullDisk:
     """The database of a service refuses to be written, for as long as it is said to be full."""
 
     def __init__(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._call = service.deps.journal._database.call
+        self._call = service.journal._database.call
         self.full = False
         self.refused = asyncio.Event()
-        monkeypatch.setattr(service.deps.journal._database, "call", self.call)
+        monkeypatch.setattr(service.journal._database, "call", self.call)
         monkeypatch.setattr("orchestrator.runs.stream.journal.FIRST_PAUSE", 0.01)
 
     async def call(self, work: Any, **options: Any) -> Any:
@@ -491,14 +491,14 @@ async def test_a_run_whose_place_could_not_be_noted_does_not_wait_for_a_restart(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world.service() as service:
-        append = service.deps.journal.append
+        append = service.journal.append
 
         async def full(run_id: str, entries: Any, *args: Any, **kwargs: Any) -> None:
             if entries[0].event.data().get("phase") == "queued":
                 raise StorageError("the disk is full")
             await append(run_id, entries, *args, **kwargs)
 
-        monkeypatch.setattr(service.deps.journal, "append", full)
+        monkeypatch.setattr(service.journal, "append", full)
         run = await service.submit()
         answer(await service.box())
         assert (await service.finished(run.run_id)).outcome == "completed"
@@ -508,17 +508,38 @@ async def test_a_run_that_cannot_be_read_when_its_turn_comes_ends(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world.service() as service:
-        read, refused = service.deps.store.run, asyncio.Event()
+        read, refused = service.store.run, asyncio.Event()
 
-        async def locked(run_id: str) -> Any:
+        async def locked(run_id: str, **options: Any) -> Any:
             task = asyncio.current_task()
             if task is not None and task.get_name().startswith("supervisor:run") and not refused.is_set():
                 refused.set()
                 raise StorageError("another process keeps the database locked; end it")
-            return await read(run_id)
+            return await read(run_id, **options)
 
-        monkeypatch.setattr(service.deps.store, "run", locked)
+        monkeypatch.setattr(service.store, "run", locked)
         run = await service.submit()
         record = await service.finished(run.run_id)
         assert record.error is not None
         assert "locked" in record.error["message"]
+
+
+async def test_a_runs_row_is_read_once_when_its_turn_comes_and_carried_from_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[str] = []
+    async with world.service() as service:
+        read = service.store.run
+
+        async def counted(run_id: str, **options: Any) -> Any:
+            task = asyncio.current_task()
+            readers.append("" if task is None else task.get_name())
+            return await read(run_id, **options)
+
+        monkeypatch.setattr(service.store, "run", counted)
+        run = await service.submit()
+        answer(await service.box())
+        assert (await service.finished(run.run_id)).outcome == "completed"
+    assert [name for name in readers if "run" in name.partition(":")[2] or name.startswith("run ")] == [
+        f"supervisor:run {run.run_id[:8]}"
+    ]

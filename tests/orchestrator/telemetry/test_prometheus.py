@@ -35,7 +35,7 @@ async def test_what_was_counted_measured_and_put() -> None:
     metrics.observe(m.START_SECONDS, 0.3, backend="codex")
     metrics.observe(m.APPEND_SECONDS, 0.3)
     metrics.put(m.RUNS, 4, state="queued")
-    metrics.put(m.RELAY_BYTES, 10, door="gateway", direction="up")
+    metrics.put(m.RELAY_BYTES, 10, via="gateway", direction="up")
     found = await samples(metrics)
     labels = [("backend", "codex"), ("outcome", "failed"), ("reason", "timeout")]
     assert found[f"podmentor_runs_ended_total{labels}"] == 3
@@ -46,7 +46,7 @@ async def test_what_was_counted_measured_and_put() -> None:
     assert found["podmentor_start_seconds_bucket[('backend', 'codex'), ('le', '0.5')]"] == 1
     assert found["podmentor_journal_append_seconds_sum"] == 0.3
     assert found["podmentor_runs[('state', 'queued')]"] == 4
-    assert found["podmentor_relay_bytes_total[('direction', 'up'), ('door', 'gateway')]"] == 10
+    assert found["podmentor_relay_bytes_total[('direction', 'up'), ('via', 'gateway')]"] == 10
     assert found["process_start_time_seconds"] > 0
     assert not [name for name in found if "_created" in name]
 

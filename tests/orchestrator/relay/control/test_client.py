@@ -18,8 +18,9 @@ from orchestrator.contract.gateway import Relay
 from orchestrator.errors import InvalidRequestError, SandboxError
 from orchestrator.relay.control import client, connection
 from orchestrator.relay.control.client import RelayProcess
-from orchestrator.relay.control.spawn import ROOT, Process
+from orchestrator.relay.control.spawn import ROOT
 from orchestrator.relay.protocol import socket_name
+from orchestrator.system.processes import WatchedProcess
 from tests.orchestrator.relay.support import AUTH, KEY, MESSAGES, TOKEN, Provider, agent, grant_for, status
 
 
@@ -34,7 +35,7 @@ async def relay_in(directory: Path, **options: object) -> AsyncIterator[RelayPro
 
 async def until_ended(pid: int) -> bool:
     with contextlib.suppress(ProcessLookupError):
-        process = Process(pid, child=False)
+        process = WatchedProcess(pid, child=False)
         try:
             return await process.wait(20)
         finally:

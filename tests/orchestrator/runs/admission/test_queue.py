@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.runs.admission.queue import Claim, Line, Waiting
+from orchestrator.runs.admission.queue import Claim, Queue, Waiting
 
 
 def entry(run_id: str, subagent: str, home: str | None = None, *, capacity: int = 1) -> Waiting:
@@ -13,9 +13,9 @@ def entry(run_id: str, subagent: str, home: str | None = None, *, capacity: int 
     return Waiting(run_id, (Claim("subagent", subagent), *account))
 
 
-def make(cap: int) -> tuple[Line, list[str]]:
+def make(cap: int) -> tuple[Queue, list[str]]:
     admitted: list[str] = []
-    return Line(max_concurrent=cap, on_admit=lambda entry: admitted.append(entry.run_id)), admitted
+    return Queue(max_concurrent=cap, on_admit=lambda entry: admitted.append(entry.run_id)), admitted
 
 
 def test_first_come_first_served_up_to_the_cap() -> None:

@@ -14,7 +14,7 @@ from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.runs.limits.cgroup import CgroupMemory
 from orchestrator.runs.limits.memory_watchdog import MemoryMeter, ProcessTable
-from orchestrator.runs.limits.monitor import LimitsWatch
+from orchestrator.runs.limits.monitor import RunMonitor
 
 MIB = 1024 * 1024
 LIMIT = 64 * MIB
@@ -121,6 +121,7 @@ async def test_a_kill_far_below_the_limit_is_not_the_limits(directory: Path) -> 
 
 
 class Record:
+    run_id = "0123456789"
     limits = ResourceLimits(memory_max_bytes=LIMIT)
 
 
@@ -143,45 +144,45 @@ async def table() -> AsyncIterator[ProcessTable]:
 
 
 @pytest.fixture
-def watch(directory: Path, monkeypatch: pytest.MonkeyPatch) -> LimitsWatch:
+def monitor(directory: Path, table: ProcessTable, monkeypatch: pytest.MonkeyPatch) -> RunMonitor:
     monkeypatch.setattr(CgroupMemory, "of", lambda pid: CgroupMemory(directory))
     record: Any = Record()
     unasked: Any = None
-    return LimitsWatch(record, unasked, disk=unasked, tell=unasked)
+    return RunMonitor(record, unasked, disk=unasked, processes=table, warn=unasked)
 
 
 async def test_a_killed_tool_ends_the_run_though_the_agent_lives(
-    watch: LimitsWatch, sandbox: StartedSandbox, table: ProcessTable, directory: Path
+    monitor: RunMonitor, sandbox: StartedSandbox, table: ProcessTable, directory: Path
 ) -> None:
-    measuring = asyncio.ensure_future(watch.measure(sandbox, table, by_cgroup=True))
+    measuring = asyncio.ensure_future(monitor._measure(sandbox, by_cgroup=True))
     try:
         write(directory, kills=1, used=LIMIT)
-        await asyncio.wait_for(watch.stop.wait(), 10)
+        await asyncio.wait_for(monitor.stop.wait(), 10)
     finally:
         measuring.cancel()
         await asyncio.wait({measuring})
-    assert watch.verdict is not None
-    assert watch.verdict.reason == "memory_exceeded"
-    assert watch.verdict.details == {
+    assert monitor.verdict is not None
+    assert monitor.verdict.reason == "memory_exceeded"
+    assert monitor.verdict.details == {
         "limit": "memory_max_bytes",
         "limit_bytes": LIMIT,
         "used_bytes": LIMIT,
         "enforcement": "cgroup",
     }
-    assert not watch.polite
+    assert not monitor.polite
 
 
 async def test_without_a_memory_controller_the_cgroup_is_not_asked(
-    watch: LimitsWatch, sandbox: StartedSandbox, table: ProcessTable, directory: Path
+    monitor: RunMonitor, sandbox: StartedSandbox, table: ProcessTable, directory: Path
 ) -> None:
     write(directory, kills=1, used=LIMIT)
-    measuring = asyncio.ensure_future(watch.measure(sandbox, table, by_cgroup=False))
-    stopped = asyncio.ensure_future(watch.stop.wait())
+    measuring = asyncio.ensure_future(monitor._measure(sandbox, by_cgroup=False))
+    stopped = asyncio.ensure_future(monitor.stop.wait())
     await asyncio.wait({stopped}, timeout=0.2)
     for task in (measuring, stopped):
         task.cancel()
     await asyncio.wait({measuring, stopped})
-    assert watch.verdict is None
+    assert monitor.verdict is None
 
 
 @pytest.mark.parametrize(
@@ -196,12 +197,12 @@ async def test_without_a_memory_controller_the_cgroup_is_not_asked(
     ],
 )
 async def test_the_end_of_a_sandbox_is_understood_without_podmans_word(
-    watch: LimitsWatch, directory: Path, kills: int, used: int, code: int, said: str | None
+    monitor: RunMonitor, directory: Path, kills: int, used: int, code: int, said: str | None
 ) -> None:
-    watch._by_cgroup, watch._kernel = True, CgroupMemory(directory)
+    monitor._by_cgroup, monitor._kernel = True, CgroupMemory(directory)
     write(directory, kills=kills, used=used)
-    watch._kernel.read()
-    error = watch.out_of_memory(SandboxExit(exit_code=code))
+    monitor._kernel.read()
+    error = monitor.out_of_memory(SandboxExit(exit_code=code))
     assert (error is None) == (said is None)
     if error is not None:
         assert said is not None
@@ -211,14 +212,14 @@ async def test_the_end_of_a_sandbox_is_understood_without_podmans_word(
 
 
 async def test_the_use_that_is_told_is_what_the_kernel_counted(
-    watch: LimitsWatch, sandbox: StartedSandbox, table: ProcessTable, directory: Path
+    monitor: RunMonitor, sandbox: StartedSandbox, table: ProcessTable, directory: Path
 ) -> None:
     """The processes' own sizes have pages that are charged elsewhere: more than the limit that the kernel has kept."""
     with await MemoryMeter.of(sandbox.init_pid, table) as meter:
         meter.peak_bytes = 2 * LIMIT
-        watch._meter, watch._by_cgroup, watch._kernel = meter, True, CgroupMemory(directory)
+        monitor._meter, monitor._by_cgroup, monitor._kernel = meter, True, CgroupMemory(directory)
         write(directory, kills=1, used=LIMIT)
-        watch._kernel.read()
-        error = watch.out_of_memory(SandboxExit(exit_code=137))
+        monitor._kernel.read()
+        error = monitor.out_of_memory(SandboxExit(exit_code=137))
     assert error is not None
     assert error.details["used_bytes"] == LIMIT

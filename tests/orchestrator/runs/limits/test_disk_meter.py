@@ -108,7 +108,7 @@ def test_a_repo_that_is_worked_on_directly_counts_for_its_growth(tmp_path: Path,
 def test_what_counts_in_each_mode(tmp_path: Path) -> None:
     home, source, upper = tmp_path / "home", tmp_path / "repo", tmp_path / "upper"
     overlay = WorkspaceMount(mode="overlay", source=source, upper=upper, work=tmp_path / "work")
-    assert DiskPlaces.of(overlay, home).held == (home, upper)
+    assert DiskPlaces.of(overlay, home).whole == (home, upper)
     assert DiskPlaces.of(WorkspaceMount(mode="readonly", source=source), home) == DiskPlaces((home,))
 
 
@@ -143,7 +143,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 async def fill(service: Service, subagent_id: str, size: int) -> None:
-    upper = service.deps.paths.subagent_dir(subagent_id) / "upper"
+    upper = service.world.paths.subagent_dir(subagent_id) / "upper"
     (upper / "filled").write_bytes(bytes(size))
 
 

@@ -77,6 +77,38 @@ async def test_a_run_that_is_taken_over_is_ended_too(world: World, monkeypatch: 
         assert "may be missing" in record.error["message"]
 
 
+async def test_one_look_serves_all_runs_and_there_is_none_without_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, storage={"keep_free_bytes": 100 * MIB}, runs={"max_concurrent": 2})
+    free, looks = 200 * MIB, 0
+
+    def look(_: Path) -> int:
+        nonlocal looks
+        looks += 1
+        return free
+
+    monkeypatch.setattr(free_space, "free_bytes", look)
+    async with world.service() as service:
+        runs = [await service.submit() for _ in range(3)]
+        await service.box()
+        await service.box()
+        assert looks == 3 + 1, "one for each request, and one for both that run"
+        monkeypatch.setattr(free_space, "LOOK_SECONDS", 0.01)
+        free = 0
+        for run in runs:  # the third begins when it is full already
+            record = await service.finished(run.run_id)
+            assert record.error is not None
+            assert record.error["reason"] == "disk_exceeded"
+        async with asyncio.timeout(10):
+            while service.supervisor.counts()["running"]:  # noqa: ASYNC110 -- the driver gives no signal
+                await asyncio.sleep(0.01)
+        before = looks
+        await asyncio.sleep(0.1)
+        assert looks == before
+    assert_nothing_left(world)
+
+
 async def test_nothing_is_looked_at_when_nothing_is_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     leave(monkeypatch, 0)
     disk = Space(Path("/"), 0)
@@ -150,7 +182,7 @@ async def main():
                 await service.submit("q" * 20_000)
         except StorageError as error:
             refused = error.message
-        while not service.deps.journal.stalled:
+        while not service.journal.stalled:
             await asyncio.sleep(0.01)
         other.ignores_int = False
         cancelled = (await service.runs.cancel(second.run_id, user_id="alice")).state
@@ -166,7 +198,7 @@ async def main():
             "texts": [e.data["text"].split()[0] for e in events if e.kind == "message_delta"],
             "seqs": [e.seq for e in events] == list(range(1, len(events) + 1)), "last": events[-1].kind,
         }))
-        for record in await service.deps.store.unfinished():
+        for record in await service.store.unfinished():
             await service.runs.cancel(record.record.run_id, user_id="alice")
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""What those who watch are told: numbers once, whatever is read again; a trace per run; lines of the audit log."""
+"""What operators get: numbers once, whatever is read again; a trace per run; lines of the audit log."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ async def test_reports_of_the_proxy_are_counted_also_without_their_run(world: Wo
 
 
 async def test_the_relays_numbers_are_absent_when_nobody_knows_them(world: World) -> None:
-    door = Traffic(open=2, connections=3, requests=4, refusals=5, failures=6, bytes_up=7, bytes_down=8)
+    traffic = Traffic(open=2, connections=3, requests=4, refusals=5, failures=6, bytes_up=7, bytes_down=8)
     async with world.service() as service:
-        world.relay.counts = RelayTotals(gateway=door, egress=door)
+        world.relay.counts = RelayTotals(gateway=traffic, egress=traffic)
         await service.census.look()
         assert world.metrics.values["ready"] == world.metrics.values["relay_up"] == 1
-        assert world.metrics.values["relay_bytes_total{door=gateway,direction=down}"] == 8
-        assert world.metrics.values["relay_open_connections{door=egress}"] == 2
+        assert world.metrics.values["relay_bytes_total{via=gateway,direction=down}"] == 8
+        assert world.metrics.values["relay_open_connections{via=proxy}"] == 2
         world.relay.counts = None
         await service.census.look()
     assert world.metrics.of("relay") == {"relay_up": 0}
@@ -361,5 +361,5 @@ async def test_without_anybody_who_wants_traces_nothing_is_kept(world: World) ->
         run = await service.submit()
         answer(await service.box())
         await service.finished(run.run_id)
-        assert service.deps.trails.taken(run.run_id) == ()
+        assert service.telemetry.steps_taken(run.run_id) == ()
     assert world.traces.traces == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,8 @@ from orchestrator.contract.runs import LimitsRequest
 from orchestrator.errors import SandboxError
 from orchestrator.events import Error
 from orchestrator.runs.launch.launch import LAST_RESORT_SECONDS
-from orchestrator.runs.storage.database import Database
+from orchestrator.runs.storage.database import Database, to_json
 from orchestrator.runs.storage.store import Store
-from orchestrator.runs.stream.journal import to_json
 from orchestrator.runs.teardown import teardown
 from tests.orchestrator.runs.harness import USER, Service, World, answer, shape
 
@@ -178,7 +178,7 @@ async def test_the_container_has_a_deadline_of_its_own(world: World) -> None:
         await cancelled(service, run.run_id)
 
 
-async def test_a_cancel_is_not_lost_between_the_line_and_the_driver(
+async def test_a_cancel_is_not_lost_between_the_queue_and_the_driver(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wish comes after the run was read and before it has a driver."""
@@ -186,9 +186,9 @@ async def test_a_cancel_is_not_lost_between_the_line_and_the_driver(
         supervisor = service.supervisor
         read = Store.run
 
-        async def run_then_cancel(store: Store, run_id: str) -> object:
-            found = await read(store, run_id)
-            if run_id in supervisor._line.active and run_id not in supervisor._drivers:
+        async def run_then_cancel(store: Store, run_id: str, **options: Any) -> object:
+            found = await read(store, run_id, **options)
+            if run_id in supervisor._queue.active and run_id not in supervisor._drivers:
                 supervisor._cancelled.add(run_id)
             return found
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.contract.seccomp import narrowed, source_of
-from orchestrator.podman.seccomp import write_profile
+from orchestrator.podman.runtime import write_profile
 
 ALLOW = "SCMP_ACT_ALLOW"
 CLONE = {

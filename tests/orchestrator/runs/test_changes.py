@@ -15,8 +15,7 @@ from tests.orchestrator.runs.harness import USER, Service, World, answer
 
 
 def workspaces(service: Service) -> FakeWorkspaces:
-    assert isinstance(service.deps.workspaces, FakeWorkspaces)
-    return service.deps.workspaces
+    return service.workspaces
 
 
 async def ended(service: Service) -> str:
@@ -38,9 +37,9 @@ async def test_an_apply_is_on_record_with_who_and_what(tmp_path: Path) -> None:
             FileOutcome(path="a", change="added", outcome="applied"),
             FileOutcome(path="b", change="added", outcome="kept"),
         )
-        await service.runs.apply(subagent, ApplyRequest(dry_run=True), user_id=USER)
+        await service.changes.apply(subagent, ApplyRequest(dry_run=True), user_id=USER)
         assert audit(world) == []
-        await service.runs.apply(subagent, ApplyRequest(), user_id=USER)
+        await service.changes.apply(subagent, ApplyRequest(), user_id=USER)
         before, after = audit(world)
         assert (before["event"], before["user_id"], before["paths"]) == ("changes.apply", USER, "[]")
         assert (after["event"], after["subagent_id"], after["paths"]) == ("changes.applied", subagent, '["a"]')
@@ -52,9 +51,9 @@ async def test_what_cannot_be_recorded_is_not_done(tmp_path: Path) -> None:
         subagent = await ended(service)
         world.audit.failure = StorageError("full")
         with pytest.raises(StorageError):
-            await service.runs.apply(subagent, ApplyRequest(), user_id=USER)
+            await service.changes.apply(subagent, ApplyRequest(), user_id=USER)
         with pytest.raises(StorageError):
-            await service.runs.discard(subagent, (), user_id=USER)
+            await service.changes.discard(subagent, (), user_id=USER)
         assert (workspaces(service).applied, workspaces(service).dropped) == ([], [])
 
 
@@ -63,9 +62,9 @@ async def test_nothing_is_applied_while_a_run_is_under_way(tmp_path: Path) -> No
         run = await service.submit()
         box = await service.box()
         with pytest.raises(ConflictError, match="not finished"):
-            await service.runs.apply(run.subagent_id, ApplyRequest(), user_id=USER)
+            await service.changes.apply(run.subagent_id, ApplyRequest(), user_id=USER)
         with pytest.raises(NotFoundError):
-            await service.runs.apply(run.subagent_id, ApplyRequest(), user_id="bob")
+            await service.changes.apply(run.subagent_id, ApplyRequest(), user_id="bob")
         answer(box)
         await service.finished(run.run_id)
         assert workspaces(service).applied == []
@@ -75,7 +74,7 @@ async def test_a_discard_is_on_record_too(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.service() as service:
         subagent = await ended(service)
-        assert await service.runs.discard(subagent, ("a",), user_id=None) == ["a"]
+        assert await service.changes.discard(subagent, ("a",), user_id=None) == ["a"]
         (entry,) = audit(world)
         assert (entry["event"], entry["user_id"], entry["paths"]) == ("changes.discard", USER, '["a"]')
 
@@ -85,10 +84,10 @@ async def test_the_way_back_leads_to_own_runs_alone(tmp_path: Path) -> None:
     async with world.service() as service:
         first, second = await ended(service), await ended(service)
         (run,) = (await service.runs.get_subagent(first, user_id=USER)).run_ids
-        assert await service.runs.changes_of_run(run, user_id=USER) == {"a": "changed"}
+        assert await service.changes.changes_of_run(run, user_id=USER) == {"a": "changed"}
         with pytest.raises(NotFoundError):
-            await service.runs.rollback(second, run, user_id=USER)
-        await service.runs.rollback(first, run, user_id=USER)
+            await service.changes.rollback(second, run, user_id=USER)
+        await service.changes.rollback(first, run, user_id=USER)
         assert workspaces(service).rolled_back == [run]
         assert [entry["event"] for entry in audit(world)] == ["changes.rollback"]
 
@@ -98,8 +97,8 @@ async def test_an_apply_waits_for_whoever_has_the_workspace(tmp_path: Path) -> N
         subagent = await ended(service)
         async with workspaces(service).exclusive(subagent):
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(service.runs.apply(subagent, ApplyRequest(), user_id=USER), 0.05)
-        await service.runs.apply(subagent, ApplyRequest(), user_id=USER)
+                await asyncio.wait_for(service.changes.apply(subagent, ApplyRequest(), user_id=USER), 0.05)
+        await service.changes.apply(subagent, ApplyRequest(), user_id=USER)
         assert len(workspaces(service).applied) == 1
 
 

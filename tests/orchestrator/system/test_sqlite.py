@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 
 from orchestrator.api.tokens import TokenStore
 from orchestrator.config.models import Paths
+from orchestrator.errors import NotFoundError, StorageError
 from orchestrator.runs.storage.database import Database
-from orchestrator.system.sqlite_file import DamagedError, ensure_private_file, storage_error
+from orchestrator.system.sqlite import DamagedError, SqliteThread, ensure_private_file, storage_error, transaction
 from tests.orchestrator.vault.kit import opened_vault, paths_in
 
 STRANGER = """
@@ -90,3 +92,65 @@ def test_what_is_wrong_with_a_database_is_said_with_what_to_do(tmp_path: Path) -
     assert isinstance(error, DamagedError)
     assert "backup" in error.message
     assert "free space" in storage_error(sqlite3.OperationalError("anything else"), path).message
+
+
+# --- a connection in a thread of its own ---
+
+
+def make_table(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE IF NOT EXISTS t (n INTEGER)")
+
+
+async def test_the_connection_begins_with_the_first_use_and_lives_in_one_thread(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b.db"
+    async with SqliteThread(path, name="the shelf", prepare=make_table) as database:
+        assert not path.exists()
+        names = [await database.run(lambda db: threading.current_thread().name) for _ in range(3)]
+        assert (len(set(names)), names[0].startswith("shelf")) == (1, True)
+        assert await database.run(lambda db: db.execute("PRAGMA journal_mode").fetchone()[0]) == "wal"
+    await database.aclose()
+    with pytest.raises(RuntimeError):
+        await database.run(lambda db: None)
+
+
+async def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with SqliteThread(tmp_path / "file" / "b.db", name="the shelf", prepare=make_table) as database:
+        with pytest.raises(StorageError, match="the shelf cannot be used"):
+            await database.run(lambda db: None)
+    (tmp_path / "c.db").write_text("no database" * 100)
+    async with SqliteThread(tmp_path / "c.db", name="the shelf", prepare=make_table) as database:
+        with pytest.raises(DamagedError, match="damaged"):
+            await database.run(lambda db: None)
+
+
+async def test_errors_of_ours_come_through_and_a_failed_preparation_is_tried_again(tmp_path: Path) -> None:
+    fails = True
+
+    def prepare(db: sqlite3.Connection) -> None:
+        if fails:
+            raise NotFoundError("not yet")
+        make_table(db)
+
+    async with SqliteThread(tmp_path / "b.db", name="the shelf", prepare=prepare) as database:
+        with pytest.raises(NotFoundError, match="not yet"):
+            await database.run(lambda db: None)
+        fails = False
+        assert await database.run(lambda db: db.execute("SELECT count(*) FROM t").fetchone()[0]) == 0
+
+
+async def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    def half(db: sqlite3.Connection) -> None:
+        with transaction(db):
+            db.execute("INSERT INTO t VALUES (1)")
+            raise NotFoundError("stop")
+
+    def whole(db: sqlite3.Connection) -> list[int]:
+        with transaction(db):
+            db.execute("INSERT INTO t VALUES (2)")
+        return [row[0] for row in db.execute("SELECT n FROM t")]
+
+    async with SqliteThread(tmp_path / "b.db", name="the shelf", prepare=make_table) as database:
+        with pytest.raises(NotFoundError):
+            await database.run(half)
+        assert await database.run(whole) == [2]

@@ -1,0 +1,24 @@
+"""Lock files: one process at a time, and the kernel gives the lock back however its holder ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+def try_lock(path: Path) -> int | None:
+    """Lock the file ``path`` (made with mode 0600 when it is not there); None when somebody else has it locked.
+
+    The lock lasts as long as the returned descriptor, which the caller closes, or this process.  It does not wait:
+    ``flock`` has no wait with a limit that a cancellation could interrupt.  Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return descriptor
