@@ -111,7 +111,7 @@ _NAMES = {
     TOO_LONG: "The answer was longer than the model may write. Ask for less at once.",
     ABORTED: "The agent was interrupted before it had finished.",
     "ContextOverflowError": "The conversation is too long for the model. Start a new one.",
-    "ProviderModelNotFoundError": "The model does not exist. Choose another one with OPENCODE_MODEL.",
+    "ProviderModelNotFoundError": "The model does not exist. Choose another one.",
 }
 
 
@@ -123,5 +123,5 @@ def message_of(reason: ErrorReason, failure: Failure) -> str:
     if _SHUT_IN.search(failure.text):
         advice = "The run may not reach its provider: put the provider's host into allowed_egress, or leave that out."
     if advice is None and failure.status == 404:
-        advice = "The provider does not know the model, or its base URL is wrong. Check OPENCODE_MODEL and base_url."
+        advice = "The provider does not know the model, or its base URL is wrong. Check model and base_url."
     return with_words(advice or "OpenCode could not finish the run.", "OpenCode", words(plain(failure.text)))

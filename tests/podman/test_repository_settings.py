@@ -219,12 +219,24 @@ class Ran:
     """Whether the repository's MCP server was asked for its tools."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What came of all runs."""
+
+    cases: dict[str, Ran]
+    chosen: dict[str, list[str]]
+    """By backend: where the requests of a run went that named a model, and the model in them."""
+
+
+MODEL = "vendor-model-1.5"
+
+
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return asyncio.run(run_all(tmp_path_factory.mktemp("settings")))
 
 
-async def run_all(root: Path) -> dict[str, Ran]:
+async def run_all(root: Path) -> Played:
     async with ScriptedProvider(api_key=REAL_KEY) as provider:
         backend = {"api_key": REAL_KEY, "base_url": provider.base_url}
         backends = dict.fromkeys(sorted({case.backend for case in CASES.values()}), backend)
@@ -247,8 +259,17 @@ async def run_all(root: Path) -> dict[str, Ran]:
                     listed=listed,
                 )
 
+            async def choose(backend: str) -> list[str]:
+                query = f"This is {backend} with a model.\nscenario: text"
+                run = await service.submit(query, backend=backend, model=MODEL)
+                record = await service.finished(run["run_id"], seconds=400)
+                assert (record["outcome"], record["model"]) == ("completed", MODEL), record["error"]
+                asked = [seen for seen in provider.requests if query.partition("\n")[0] in json.dumps(seen.body)]
+                return [f"{seen.path} {seen.body.get('model')}" for seen in asked]
+
             found = await asyncio.gather(*(one(name, case) for name, case in CASES.items()))
-            return dict(zip(CASES, found, strict=True))
+            chosen = await asyncio.gather(*(choose(backend) for backend in backends))
+            return Played(cases=dict(zip(CASES, found, strict=True)), chosen=dict(zip(backends, chosen, strict=True)))
 
 
 def make_repo(repo: Path, case: Case) -> Path:
@@ -264,8 +285,8 @@ def make_repo(repo: Path, case: Case) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_settings_of_the_repository_do_not_lead_the_run_astray(ran: dict[str, Ran], name: str) -> None:
-    run, case = ran[name], CASES[name]
+def test_settings_of_the_repository_do_not_lead_the_run_astray(played: Played, name: str) -> None:
+    run, case = played.cases[name], CASES[name]
     assert run.record["outcome"] == "completed", run.record["error"]
     assert run.record["final_text"] == "note.txt now says alpha and gamma."
     assert [event["data"]["is_error"] for event in run.events if event["kind"] == "tool_result"] == [False, False]
@@ -277,9 +298,18 @@ def test_settings_of_the_repository_do_not_lead_the_run_astray(ran: dict[str, Ra
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_its_mcp_server_is_used_and_one_that_is_not_there_is_reported(ran: dict[str, Ran], name: str) -> None:
-    run = ran[name]
+def test_its_mcp_server_is_used_and_one_that_is_not_there_is_reported(played: Played, name: str) -> None:
+    run = played.cases[name]
     missing = [event["data"] for event in run.events if event["data"].get("phase") == "mcp_unavailable"]
     assert [data["server"] for data in missing] == ["dead"]
     assert missing[0]["reason"]
     assert run.listed
+
+
+def test_the_model_that_a_run_names_is_the_one_that_is_asked(played: Played) -> None:
+    assert {backend: set(asked) for backend, asked in played.chosen.items()} == {
+        "claude-code": {f"/v1/messages {MODEL}"},
+        "codex": {f"/v1/responses {MODEL}"},
+        "gemini": {f"/v1beta/models/{MODEL}:streamGenerateContent None"},
+        "opencode": {f"/v1/chat/completions {MODEL}"},
+    }

@@ -123,3 +123,8 @@ def test_a_probe_that_prints_something_else_says_what() -> None:
     assert status.installed
     assert not status.authenticated
     assert "EROFS" in str(status.error)
+
+
+def test_the_model_is_chosen_on_the_command_line() -> None:
+    assert ClaudeCodeAdapter().model_argv("m") == ["--model", "m"]
+    assert ClaudeCodeAdapter().model_env("m") == {}
