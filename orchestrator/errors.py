@@ -144,6 +144,25 @@ class SandboxGoneError(SandboxError):
     code = "sandbox_gone"
 
 
+class RelayRefusedError(SandboxError):
+    """The relay could not do what was asked; the message says why."""
+
+    code = "relay_failed"
+
+
+class ServiceGoneError(PodmentorError):
+    """For a client: nobody answers (any more) where the service was."""
+
+    code = "service_unavailable"
+    status = 503
+
+
+class RemoteError(PodmentorError):
+    """For a client: the service answered with an error that this version does not know by name."""
+
+    code = "remote_error"
+
+
 class ImageBuildError(PodmentorError):
     """An image could not be built; ``details`` has the last lines that the build printed."""
 

@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mappin
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from urllib.parse import quote
 
 import aiohttp
 
 from orchestrator import errors
-from orchestrator.errors import PodmentorError
+from orchestrator.errors import PodmentorError, RemoteError, ServiceGoneError
 
 TERMINAL_KINDS = frozenset({"completed", "error"})
 _DELAYS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
@@ -27,19 +27,6 @@ MAX_LINE = 256 * 1024**2
 """Bytes; far above any event that the journal makes (they are cut): a service beyond it is broken or hostile."""
 _SILENCE = 45.0
 """Seconds without a byte after which a stream counts as dead; heartbeats come every 10 s."""
-
-
-class ServiceGoneError(PodmentorError):
-    """Nobody answers (any more) where the service was."""
-
-    code: ClassVar[str] = "service_unavailable"
-    status: ClassVar[int] = 503
-
-
-class RemoteError(PodmentorError):
-    """The service answered with an error that this version does not know by name."""
-
-    code: ClassVar[str] = "remote_error"
 
 
 def _subclasses(cls: type[PodmentorError]) -> list[type[PodmentorError]]:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.cli.client.api import ServiceGoneError
 from orchestrator.cli.client.service import ServiceLink
 from orchestrator.cli.signals import InterruptedByUserError, Interrupts, Settled
-from orchestrator.errors import PodmentorError, ShuttingDownError
+from orchestrator.errors import PodmentorError, ServiceGoneError, ShuttingDownError
 from orchestrator.system.tasks import TaskOwner
 
 EventSink = Callable[[Mapping[str, Any]], None]

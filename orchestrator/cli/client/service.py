@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urlsplit
 
-from orchestrator.cli.client.api import ApiClient, ServiceGoneError
+from orchestrator.cli.client.api import ApiClient
 from orchestrator.cli.context import CliContext
-from orchestrator.errors import ConflictError, UnauthorizedError
+from orchestrator.errors import ConflictError, ServiceGoneError, UnauthorizedError
 from orchestrator.system.tasks import TaskOwner
 
 if TYPE_CHECKING:

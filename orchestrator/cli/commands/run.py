@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from orchestrator.cli import repo as repos
-from orchestrator.cli.client.api import ServiceGoneError
 from orchestrator.cli.client.follow import Progress, cancel, see_through, submit
 from orchestrator.cli.client.ids import find_subagent
 from orchestrator.cli.client.service import ServiceLink
@@ -22,7 +21,7 @@ from orchestrator.cli.signals import InterruptedByUserError, Interrupts
 from orchestrator.cli.ui.output import Output
 from orchestrator.cli.ui.safe import one_line, to_json
 from orchestrator.config.load import KEY_VARIABLES
-from orchestrator.errors import NotFoundError, PodmentorError, UnknownBackendError
+from orchestrator.errors import NotFoundError, PodmentorError, ServiceGoneError, UnknownBackendError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from orchestrator.contract.egress import EgressGrant, EgressListener, Network
 from orchestrator.contract.gateway import GatewayGrant, RelayTotals
-from orchestrator.errors import InvalidRequestError, PodmentorError, SandboxError
-from orchestrator.relay.control.connection import ConnectionLostError, RelayConnection, RelayRefusedError
+from orchestrator.errors import InvalidRequestError, PodmentorError, RelayRefusedError, SandboxError
+from orchestrator.relay.control.connection import ConnectionLostError, RelayConnection
 from orchestrator.relay.control.reports import ReportReceiver
 from orchestrator.relay.control.spawn import start_detached
 from orchestrator.relay.protocol import (

@@ -7,9 +7,9 @@ import contextlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from orchestrator.errors import InvalidRequestError, SandboxError
+from orchestrator.errors import InvalidRequestError, RelayRefusedError, SandboxError
 from orchestrator.relay.protocol import MAX_LINE, VERSION, decode, encode
 from orchestrator.system.peers import peer_of, same_user
 from orchestrator.system.tasks import TaskOwner
@@ -20,12 +20,6 @@ CALL_SECONDS: Final = 15.0
 
 class ConnectionLostError(Exception):
     """The relay has closed the connection or died; whether the request was carried out is not known."""
-
-
-class RelayRefusedError(SandboxError):
-    """The relay could not do what was asked; the message says why."""
-
-    code: ClassVar[str] = "relay_failed"
 
 
 class RelayConnection:

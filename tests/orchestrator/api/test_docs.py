@@ -22,7 +22,7 @@ from orchestrator.system import times as clock
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "api.md").read_text()
-OFFLINE = {"invalid_config", "image_build_failed"}
+OFFLINE = {"invalid_config", "image_build_failed", "remote_error", "service_unavailable"}
 """Codes that only the command meets."""
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from orchestrator import errors
-from orchestrator.cli.client.api import ServiceGoneError
 from orchestrator.cli.exits import CliError, exit_of_code, exit_of_run, hint_of_run, shown
+from orchestrator.errors import ServiceGoneError
 from tests.fakes.api_server import make_run
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from orchestrator import errors
 from orchestrator.cli.client import api as module
-from orchestrator.cli.client.api import ApiClient, RemoteError, ServiceGoneError, error_of, lines_of
+from orchestrator.cli.client.api import ApiClient, error_of, lines_of
+from orchestrator.errors import RemoteError, ServiceGoneError
 from tests.fakes.api_server import HELLO, FakeApi, make_events, serve
 
 

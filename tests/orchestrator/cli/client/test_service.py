@@ -4,12 +4,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.client import service as module
-from orchestrator.cli.client.api import ServiceGoneError
 from orchestrator.cli.client.follow import Progress, follow
 from orchestrator.cli.client.service import ServiceLink, check_url
 from orchestrator.cli.context import CliContext
 from orchestrator.config.models import Paths
-from orchestrator.errors import ConflictError, UnauthorizedError
+from orchestrator.errors import ConflictError, ServiceGoneError, UnauthorizedError
 from tests.fakes.api_server import FakeApi, serve, state_lock
 
 

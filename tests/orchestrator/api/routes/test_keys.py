@@ -15,7 +15,7 @@ from tests.orchestrator.api.conftest import Start
 from tests.orchestrator.api.harness import Api
 from tests.orchestrator.vault.kit import SECRET, raw_bytes
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 BASES = ["/v1/keys", "/ui/plugins/external_agent/byo-keys"]
 AS_ALICE = {"X-Podmentor-User": "alice"}
 
