@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from aiohttp.test_utils import unused_port
 
 from orchestrator.scripted import ScriptedProvider
@@ -24,23 +25,25 @@ from tests.podman.test_watching import command
 
 pytestmark = pytest.mark.podman
 
-READ_TIMEOUT = 4
-"""Seconds of silence after which this nginx gives up."""
+IMPATIENCE = 4
+"""Seconds of silence after which an impatient nginx gives up."""
 NAME = "agents.example.org"
 Event = dict[str, Any]
 
 
 @asynccontextmanager
-async def nginx(root: Path, service: LiveService, *, upstream: int) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client of nginx, which has the documented configuration but for the ports and a read timeout to outlast."""
-    port, site, ca = unused_port(), root / "site", private_ca(root, NAME)
+async def nginx(root: Path, *, upstream: int) -> AsyncIterator[tuple[str, str]]:
+    """Addresses of an nginx with the documented configuration, but for the ports; the second one is impatient."""
     text = peers.snippet("operators.md", "nginx", having="proxy_pass")
-    changes = {
-        "listen 443 ": f"listen 127.0.0.1:{port} ",
-        "127.0.0.1:8765": f"127.0.0.1:{upstream}",
-        "proxy_read_timeout 3660s": f"proxy_read_timeout {READ_TIMEOUT}s",
-    }
-    site.write_text(peers.changed(text, changes))
+    ports = unused_port(), unused_port()
+    patient, impatient = (
+        peers.changed(text, {"listen 443 ": f"listen 127.0.0.1:{port} ", "127.0.0.1:8765": f"127.0.0.1:{upstream}"})
+        for port in ports
+    )
+    site = root / "site"
+    site.write_text(
+        patient + peers.changed(impatient, {"proxy_read_timeout 3660s": f"proxy_read_timeout {IMPATIENCE}s"})
+    )
     certificates = {
         inside: root / Path(inside).name for inside in re.findall(r"ssl_certificate(?:_key)? +(\S+);", text)
     }
@@ -48,16 +51,8 @@ async def nginx(root: Path, service: LiveService, *, upstream: int) -> AsyncIter
         file.write_bytes((root / "server.pem").read_bytes())  # it has the key as well
     argv = ["nginx", "-g", "daemon off; error_log /dev/stderr notice;"]
     files = {"/etc/nginx/sites-available/default": site, **certificates}
-    async with (
-        peers.server(argv, ready="start worker process", files=files),
-        aiohttp.ClientSession(
-            f"https://127.0.0.1:{port}",
-            connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=str(ca.file))),
-            headers={"Authorization": f"Bearer {(service.state / 'local-token').read_text().strip()}"},
-            timeout=aiohttp.ClientTimeout(total=200),
-        ) as client,
-    ):
-        yield client
+    async with peers.server(argv, ready="start worker process", files=files):
+        yield f"https://127.0.0.1:{ports[0]}", f"https://127.0.0.1:{ports[1]}"
 
 
 async def read(response: aiohttp.ClientResponse, into: list[Event], *, until: Callable[[Event], bool]) -> None:
@@ -80,12 +75,12 @@ def is_last(event: Event) -> bool:
 
 
 def outlasts(event: Event) -> Callable[[Event], bool]:
-    """Whether an event was sent so long after this one that nginx would have given up."""
+    """Whether an event was sent so long after this one that an impatient nginx would have given up."""
 
     def seconds(one: Event) -> float:
         return datetime.fromisoformat(one["ts"]).timestamp()
 
-    return lambda later: seconds(later) - seconds(event) > READ_TIMEOUT + 1
+    return lambda later: seconds(later) - seconds(event) > IMPATIENCE + 1
 
 
 def journalled(events: list[Event]) -> list[Event]:
@@ -93,45 +88,59 @@ def journalled(events: list[Event]) -> list[Event]:
     return [event for event in events if event["seq"] is not None]
 
 
+async def heartbeats(service: LiveService, seconds: float) -> None:
+    """Start the service anew with a heartbeat that often."""
+    config = yaml.safe_load(service.config.read_text())
+    config["server"]["heartbeat_seconds"] = seconds
+    service.config.write_text(yaml.safe_dump(config))
+    await service.terminate()
+    await service.start()
+
+
 async def test_event_streams_pass_nginx_as_they_come(tmp_path: Path) -> None:
-    port = unused_port()
-    sse: list[Event] = []
-    ndjson: list[Event] = []
-    resumed: list[Event] = []
-    api = {"port": port, "heartbeat_seconds": 0.5}
+    port, ca = unused_port(), private_ca(tmp_path, NAME)
     async with (
         ScriptedProvider(api_key=REAL_KEY, scenario="gate") as provider,
-        live_service(tmp_path, provider.base_url, server=api) as service,
-        nginx(tmp_path, service, upstream=port) as client,
+        live_service(tmp_path, provider.base_url, server={"port": port, "heartbeat_seconds": 600}) as service,
+        nginx(tmp_path, upstream=port) as (patient, impatient),
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=str(ca.file))),
+            headers={"Authorization": f"Bearer {(service.state / 'local-token').read_text().strip()}"},
+            timeout=aiohttp.ClientTimeout(total=100),
+        ) as client,
     ):
-        async with client.post(
-            "/v1/runs", json={"backend": "claude-code", "query": "Go."}, server_hostname=NAME
-        ) as response:
+        body = {"backend": "claude-code", "query": "Go."}
+        async with client.post(f"{patient}/v1/runs", json=body, server_hostname=NAME) as response:
             assert (response.status, response.headers["Server"].partition("/")[0]) == (202, "nginx")
             run_id = (await response.json())["run_id"]
 
-        def stream(form: str, **headers: str) -> Any:
-            path = f"/v1/runs/{run_id}/events?format={form}"
-            return client.get(path, headers=headers, server_hostname=NAME)
+        def stream(proxy: str, form: str, after: int = 0) -> Any:
+            path = f"{proxy}/v1/runs/{run_id}/events?format={form}"
+            return client.get(path, headers={"Last-Event-ID": str(after)}, server_hostname=NAME)
 
-        async with stream("ndjson") as lines:
-            async with stream("sse") as records:
-                # the gate is closed, so what is read here has come before the run's end
-                await asyncio.gather(read(records, sse, until=is_text), read(lines, ndjson, until=is_text))
-                async with client.get(f"/v1/runs/{run_id}?wait=1", server_hostname=NAME) as waiting:
-                    assert waiting.status == 504, "nginx gives up on what is silent"
-                await asyncio.gather(
-                    read(records, sse, until=outlasts(sse[-1])), read(lines, ndjson, until=outlasts(ndjson[-1]))
-                )
+        sse: list[Event] = []
+        ndjson: list[Event] = []
+        async with stream(patient, "sse") as records, stream(patient, "ndjson") as lines:
+            # the gate is closed and there are no heartbeats: nothing follows that would push it out of a buffer
+            await asyncio.gather(read(records, sse, until=is_text), read(lines, ndjson, until=is_text))
+        assert sse == ndjson
+
+        async with stream(impatient, "sse", after=sse[-1]["seq"]) as records:
+            with pytest.raises(aiohttp.ClientPayloadError):  # cut in the middle
+                await read(records, sse, until=is_last)
+        await heartbeats(service, 0.5)
+        async with (
+            stream(impatient, "sse", sse[-1]["seq"]) as records,
+            stream(impatient, "ndjson", ndjson[-1]["seq"]) as lines,
+        ):
+            last = sse[-1]
+            await asyncio.gather(read(records, sse, until=outlasts(last)), read(lines, ndjson, until=outlasts(last)))
             await provider.release("gate")
-            await read(lines, ndjson, until=is_last)
+            await asyncio.gather(read(records, sse, until=is_last), read(lines, ndjson, until=is_last))
             assert await lines.content.read() == b"", "the end of the run is the end of the stream"
-        behind = journalled(sse)[-1]["seq"]
-        async with stream("sse", **{"Last-Event-ID": str(behind)}) as records:
-            await read(records, resumed, until=is_last)
-    assert [event["seq"] for event in journalled(ndjson)] == list(range(1, len(journalled(ndjson)) + 1))
-    assert journalled(sse) + resumed == journalled(ndjson)
-    assert (resumed[0]["seq"], resumed[-1]["kind"]) == (behind + 1, "completed")
+        assert journalled(sse) == journalled(ndjson) == await service.all_events(run_id)
+        assert [event["seq"] for event in journalled(sse)] == list(range(1, len(journalled(sse)) + 1))
+        assert sse[-1]["kind"] == "completed"
 
 
 async def test_prometheus_scrapes_the_metrics(tmp_path: Path) -> None:
