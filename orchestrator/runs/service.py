@@ -63,7 +63,11 @@ class Runs:
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run."""
-        await self._supervisor.check_accepting()
+        async with self._supervisor.place():
+            stored = await self._accept(request)
+        return self._placed(stored.record)
+
+    async def _accept(self, request: RunRequest) -> StoredRun:
         new = await self._new_run(request)
         record = new.record
         stored = await self._store.insert_run(
@@ -86,7 +90,7 @@ class Runs:
             )
             await self._supervisor.enqueue(record)
             stored = await self._store.run(record.run_id)  # the answer is about now: it may be starting
-        return self._placed(stored.record)
+        return stored
 
     async def _new_run(self, request: RunRequest) -> StoredRun:
         adapter = self._backends.adapter(request.backend)
