@@ -175,6 +175,10 @@ class Supervisor:
             await self._append_position(record.run_id, ahead, waits_for)
         except StorageError as error:  # the run is stored: it must not wait for a restart
             log.warning("run %s: its place could not be noted: %s", record.run_id, error.message)
+        if record.run_id in self._cancelled:  # since it was stored
+            self._reported.pop(record.run_id, None)
+            self._end_later(record, CANCELLED)
+            return
         self._queue.join(entry)
         self._queue.admit()
         self._report_positions()

@@ -238,6 +238,30 @@ async def test_cancel_while_it_waits(world: World) -> None:
         await service.finished(third.run_id)
 
 
+async def test_cancel_between_stored_and_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for its turn to end."""
+    world = World(tmp_path, runs={"max_concurrent": 1})
+    async with world.service() as service:
+        await service.submit()
+        await service.box()
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_event: str, **_facts: object) -> None:
+            reached.set()
+            await go_on.wait()
+
+        monkeypatch.setattr(world.audit, "note", slow)
+        submitting = asyncio.create_task(service.submit())
+        await reached.wait()
+        monkeypatch.undo()
+        run, _ = await service.runs.list_runs(RunFilter(user_id=USER))
+        await service.runs.cancel(run.run_id, user_id=USER)
+        go_on.set()
+        await submitting
+        assert (await service.finished(run.run_id)).outcome == "cancelled"
+        assert service.supervisor.counts() == {"queued": 0, "running": 1}
+
+
 async def test_cancel_while_the_container_is_being_made(world: World) -> None:
     world.runtime.hold_create = asyncio.Event()
     async with world.service() as service:
