@@ -1,7 +1,7 @@
 """The workspaces as the rest of the service knows them: prepared, looked at, applied, taken back.
 
 ``DirectoryWorkspaces`` keeps the event loop free and locks; what it does to one overlay is in ``Review``.  What changes
-something runs inside ``exclusive``, so that no run is prepared meanwhile, and one apply at a time.
+something runs inside ``exclusive``, so that no run is accepted meanwhile, and one apply at a time.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class DirectoryWorkspaces:
 
     @asynccontextmanager
     async def exclusive(self, subagent_id: str) -> AsyncIterator[None]:
-        """Nobody else prepares or changes this workspace inside the block."""
+        """See ``contract.workspace.Workspaces``."""
         lock = self._locks.setdefault(subagent_id, asyncio.Lock())
         async with lock:
             yield
