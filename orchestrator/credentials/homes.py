@@ -71,9 +71,12 @@ class Homes:
         """See the Protocol."""
         return dict(await self._known())
 
-    async def ask_removal(self, key: HomeKey) -> None:
+    async def ask_removal(self, key: HomeKey, *, unless_used: bool = False) -> None:
         """See the Protocol."""
-        await asyncio.to_thread(self._note, key, "removal")
+        async with self._one:  # a run that is about to use the HOME has its lease first, or gets none
+            if unless_used and key in (await self._known()).values():
+                raise ConflictError("a run is using this account")
+            await asyncio.to_thread(self._note, key, "removal")
 
     async def asked_removals(self) -> list[HomeKey]:
         """See the Protocol."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import threading
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -182,6 +184,46 @@ async def test_asking_for_removal_ends_the_use_and_is_remembered(storage: Path, 
     assert not home.exists()
     assert not [path for path in storage.rglob("*") if path.is_file()]
     assert await later.allocate(KEY) == home
+
+
+@pytest.mark.parametrize("unless_used", [False, True])
+async def test_a_run_that_begins_while_removal_is_asked_for_has_its_lease_first(
+    storage: Path, home: Path, monkeypatch: pytest.MonkeyPatch, unless_used: bool
+) -> None:
+    """Else whoever asks would not find it among the runs to end."""
+    homes, real = Homes(storage), Homes._keep
+    begun, go_on, asked = threading.Event(), threading.Event(), asyncio.Event()
+
+    class Watched(asyncio.Lock):
+        async def acquire(self) -> Literal[True]:
+            if begun.is_set():
+                asked.set()
+            return await super().acquire()
+
+    def keep(self: Homes, *args: Any) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        real(self, *args)
+
+    monkeypatch.setattr(homes, "_one", Watched())
+    monkeypatch.setattr(Homes, "_keep", keep)
+    entering = asyncio.create_task(homes.enter("r1", KEY, FILES))
+    assert await asyncio.to_thread(begun.wait, 20)
+    asking = asyncio.create_task(homes.ask_removal(KEY, unless_used=unless_used))
+    waiting = asyncio.create_task(asked.wait())
+    await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    early = asking.done()
+    go_on.set()
+    await entering
+    assert not early
+    if unless_used:
+        with pytest.raises(ConflictError, match="using"):
+            await asking
+    else:
+        await asking
+    assert await homes.leases() == {"r1": KEY}
+    assert await homes.asked_removals() == ([] if unless_used else [KEY])
 
 
 async def test_nobody_logs_in_while_a_run_uses_the_home_and_no_run_begins_during_a_login(
