@@ -95,8 +95,8 @@ class Homes:
 
         Raises ConflictError while a run uses it, somebody else logs in, or it is being removed.
         """
-        home = self._allocate(key)
         with self._locked(key, "somebody is logging in to this account already"):
+            home = self._allocate(key)  # not before: a removal that is under way would take it away again
             if running := self._lease_files(key):
                 raise ConflictError(f"the run {running[0]} is using this account: wait for its end, or cancel it")
             yield home
@@ -151,7 +151,12 @@ class Homes:
     def _locked(self, key: HomeKey, taken: str) -> Iterator[None]:
         """Raises ConflictError(``taken``) at once when somebody else has the lock; it goes with its process."""
         self._note(key, "lock")
-        if (descriptor := try_lock(self._notes(key) / "lock")) is None:
+        path = self._notes(key) / "lock"
+        try:
+            descriptor = try_lock(path)
+        except OSError as error:  # gone again with the rest, for example
+            raise storage_error(path, error) from error
+        if descriptor is None:
             raise ConflictError(taken)
         try:
             yield
@@ -183,14 +188,16 @@ class Homes:
         return home
 
     def _leave(self, run_id: str, key: HomeKey) -> list[str]:
-        (self._notes(key) / "leases" / run_id).unlink(missing_ok=True)
         home = existing_home(self._storage, key)
-        if home is None or self._lease_files(key) or self._removal_asked(key):
-            return []
+        others = [name for name in self._lease_files(key) if name != run_id]
         try:
+            if home is None or others or self._removal_asked(key):
+                return []
             return self._put_back(key, home)
         except OSError as error:
-            raise storage_error(home, error) from error
+            raise storage_error(self._notes(key), error) from error
+        finally:  # last: from then on somebody may log in
+            (self._notes(key) / "leases" / run_id).unlink(missing_ok=True)
 
     def _keep(self, key: HomeKey, home: Path, files: Sequence[str]) -> None:
         """Copy what is whole."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -244,6 +245,40 @@ async def test_nobody_logs_in_while_a_run_uses_the_home_and_no_run_begins_during
     await homes.leave("r1")
     with homes.logging_in(KEY):
         assert await homes.usable(KEY) == home
+
+
+async def test_nobody_logs_in_while_a_broken_login_is_put_back(
+    storage: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homes, real = Homes(storage), Homes._put_back
+
+    def put_back(self: Homes, key: HomeKey, at: Path) -> list[str]:
+        with pytest.raises(ConflictError, match="run r1"), Homes(storage).logging_in(key):
+            raise AssertionError
+        return real(self, key, at)
+
+    await homes.enter("r1", KEY, FILES)
+    (home / FILES[0]).write_text("")
+    monkeypatch.setattr(Homes, "_put_back", put_back)
+    assert await homes.leave("r1") == [FILES[0]]
+    with homes.logging_in(KEY):
+        pass
+
+
+async def test_a_login_that_begins_at_the_end_of_a_removal_has_a_home(
+    storage: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homes, real = Homes(storage), Homes._locked
+
+    def locked(self: Homes, key: HomeKey, taken: str) -> AbstractContextManager[None]:
+        monkeypatch.undo()
+        Homes(storage)._remove(key)
+        return real(self, key, taken)
+
+    monkeypatch.setattr(Homes, "_locked", locked)
+    with homes.logging_in(KEY) as found:
+        assert found == home
+        assert found.is_dir()
 
 
 async def test_users_and_names_are_kept_apart(storage: Path, home: Path) -> None:
