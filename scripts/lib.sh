@@ -122,6 +122,9 @@ python3=/usr/bin/python3
 python3-venv=ensurepip
 LIST
   network_helper
+  if [[ ${WITH_DEV:-} ]]; then
+    printf '%s\n' shellcheck=shellcheck jq=jq
+  fi
   if [[ ${WITH_VM:-} ]]; then
     printf '%s\n' qemu-system-x86=qemu-system-x86_64 e2fsprogs=mke2fs
   fi
@@ -477,6 +480,7 @@ ensure_host() {
 
 # set_up KIND: all that has to be there before a command of ours can run.
 set_up() {
+  [[ $1 == dev ]] && WITH_DEV=1 # what only tests need
   is_root || mkdir -p "$DATA"
   take_lock
   step 'operating system packages' ensure_packages

@@ -19,7 +19,20 @@ settings.load_profile("podmentor")
 IMAGES = ("tests/podman/test_images.py", "tests/podman/test_upgrade.py", "tests/podman/test_example.py")
 """Builds of images take turns: in one process, where none waits for another."""
 
-ONE_SERVICE = ("tests/podman/test_hostile_resources.py", "tests/podman/test_repository_settings.py")
+ONE_SERVICE = tuple(
+    f"tests/podman/test_{name}.py"
+    for name in (
+        "claude_code",
+        "codex",
+        "gemini",
+        "hostile_network",
+        "hostile_resources",
+        "opencode",
+        "repository_settings",
+        "secrets",
+    )
+)
+"""The tests of each share a service."""
 ONE_DISK = ("tests/podman/test_full_disk.py",)
 """Each fills the one small disk."""
 

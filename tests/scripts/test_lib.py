@@ -1,6 +1,7 @@
 """The set-up scripts: their syntax, and the functions of lib.sh that decide something."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = [ROOT / "scripts" / name for name in ("lib.sh", "quickstart", "podmentor", "test", "lock")] + [
-    ROOT / ".ci/run"
-]
+SCRIPTS = [
+    ROOT / "scripts" / name for name in ("lib.sh", "quickstart", "podmentor", "test", "lock", "benchmark", "soak")
+] + [ROOT / ".ci/run"]
+
+shellcheck = pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 
 
 def bash(code: str, *args: str, lib: Path = ROOT / "scripts/lib.sh", **env: str) -> subprocess.CompletedProcess[str]:
@@ -31,9 +34,25 @@ def test_script_is_valid_bash(script: Path) -> None:
     assert script.name == "lib.sh" or os.access(script, os.X_OK)
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@shellcheck
 def test_shellcheck_finds_nothing() -> None:
     subprocess.run(["shellcheck", "-x", "-P", str(ROOT / "scripts"), *map(str, SCRIPTS)], check=True)
+
+
+@shellcheck
+def test_shellcheck_finds_nothing_in_the_scripts_of_images_and_virtual_machines() -> None:
+    """But for words of a file that are meant to be words, and for a dollar sign that is meant to be one."""
+    places = [
+        file for top in ("Containerfiles", "tests/vm/guest", "tests/examples") for file in (ROOT / top).rglob("*")
+    ]
+    scripts = [str(file) for file in places if file.is_file() and is_shell(file)]
+    assert {"setup.sh", "podmentor-entry", "claude", "gemini", "opencode"} <= {Path(script).name for script in scripts}
+    subprocess.run(["shellcheck", "--exclude=SC2013,SC2016", *scripts], check=True)
+
+
+def is_shell(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return re.match(rb"#!.*\b(ba|da)?sh\b", opened.readline(100)) is not None
 
 
 @pytest.mark.parametrize(
@@ -238,3 +257,9 @@ def test_command_without_set_up_names_quickstart(checkout: Path, tmp_path: Path,
 def test_packages_for_virtual_machines_are_wanted_only_by_who_asks() -> None:
     assert "qemu" not in bash("wanted_packages").stdout
     assert "qemu-system-x86=qemu-system-x86_64\n" in bash("wanted_packages", WITH_VM="1").stdout
+
+
+def test_tools_of_the_tests_are_wanted_only_by_who_asks() -> None:
+    wanted = {"shellcheck=shellcheck", "jq=jq"}
+    assert not wanted & set(bash("wanted_packages").stdout.splitlines())
+    assert wanted <= set(bash("wanted_packages", WITH_DEV="1").stdout.splitlines())
