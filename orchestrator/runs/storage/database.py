@@ -20,7 +20,7 @@ from orchestrator.system.sqlite import SqliteThread, transaction
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 SCHEMA = """
 CREATE TABLE subagents (
@@ -28,6 +28,7 @@ CREATE TABLE subagents (
   user_id TEXT NOT NULL,
   backend TEXT NOT NULL,
   backend_session_id TEXT,
+  title TEXT NOT NULL,
   repo TEXT,
   source_path TEXT,
   workspace TEXT NOT NULL,
