@@ -51,6 +51,7 @@ CREATE TABLE runs (
   sandbox_id TEXT REFERENCES sandboxes ON DELETE SET NULL,
   user_id TEXT NOT NULL,
   backend TEXT NOT NULL,
+  model TEXT,
   query TEXT NOT NULL,
   state TEXT NOT NULL,
   outcome TEXT,
