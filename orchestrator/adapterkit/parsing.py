@@ -1,7 +1,8 @@
 """The common part of parsers for CLIs that print one JSON object per line.
 
 What is common: framing, decoding, the rule that nothing vanishes (a line that is not understood becomes
-``status: unparsed``), and the rule that a run has exactly one terminal event, the last one.
+``status: unparsed``; a line that has lost bytes keeps the run from counting as completed), and the rule that a run has
+exactly one terminal event, the last one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.adapterkit.failures import bytes_lost
 from orchestrator.events import AgentEvent, Completed, Error, Status
 from orchestrator.framing import LineFramer
 
@@ -97,6 +99,7 @@ class JsonLinesParser(ABC):
         self._ended = False
         self.ignored_lines = 0
         """Lines behind the one that ended the run: they change nothing any more, but somebody should know."""
+        self._holed_lines = 0
 
     def feed(self, data: bytes) -> list[AgentEvent]:
         """Take the next bytes of stdout."""
@@ -141,11 +144,14 @@ class JsonLinesParser(ABC):
     def _add(self, found: Sequence[AgentEvent], events: list[AgentEvent]) -> None:
         """What is found, up to a terminal event."""
         for event in found:
-            events.append(event)
+            events.append(bytes_lost(event, self._holed_lines) if self._holed_lines else event)
             if isinstance(event, (Completed, Error)):
                 self._ended = True
                 break
 
     def _unparsed(self, text: str) -> Status:
+        # JSON has no NUL bytes: in a line of ours they stand where other bytes were before
+        if "\0" in text and text.lstrip("\0")[:1] in {"{", ""}:
+            self._holed_lines += 1
         raw = text if len(text) <= RAW_KEEP else f"{text[:RAW_KEEP]} …[cut: {len(text)} characters]"
         return Status(phase="unparsed", info={"line": self._line_no, "raw": raw})

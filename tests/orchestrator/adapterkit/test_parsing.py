@@ -33,6 +33,19 @@ def test_lines_that_are_not_understood_become_events() -> None:
     assert events[-1].info["raw"].endswith("[cut: 5000 characters]")
 
 
+@pytest.mark.parametrize("line", [b'{"text":"a\0\0\0', b"\0\0\0", b'\0\0{"text":"b"}'])
+def test_a_line_that_lost_bytes_keeps_a_run_from_being_completed(line: bytes) -> None:
+    events = Echo().feed(b'{"text":"a"}\n' + line + b'\n{"end":1}\n')
+    assert [event.kind for event in events] == ["message_delta", "status", "error"]
+    last = events[-1]
+    assert isinstance(last, Error)
+    assert (last.reason, last.details["damaged_lines"]) == ("cli_failed", 1)
+
+
+def test_noise_with_nul_bytes_says_nothing_about_the_answer() -> None:
+    assert [event.kind for event in Echo().feed(b'binary \0 noise\n{"end":1}\n')] == ["status", "completed"]
+
+
 def test_deeply_nested_json_does_not_crash() -> None:
     [event] = Echo().feed(b"[" * 200_000 + b"\n")
     assert isinstance(event, Status)

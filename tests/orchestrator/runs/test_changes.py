@@ -102,7 +102,7 @@ async def test_an_apply_waits_for_whoever_has_the_workspace(tmp_path: Path) -> N
         assert len(workspaces(service).applied) == 1
 
 
-async def test_the_repos_state_is_taken_down_at_the_end_of_each_run(tmp_path: Path) -> None:
+async def test_the_repos_state_is_recorded_at_the_end_of_each_run(tmp_path: Path) -> None:
     async with World(tmp_path).service() as service:
         run = await service.submit()
         box = await service.box()

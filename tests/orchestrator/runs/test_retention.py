@@ -50,8 +50,8 @@ async def test_changes_that_nobody_took_stay_unless_told_and_the_log_goes(tmp_pa
         assert (kept.id, kept.reason) == (subagent, "it has 1 changed files and 0 commits that nobody took or dropped")
         assert not world.paths.run_dir(run).exists()
         assert (await service.runs.get(run, user_id=USER)).final_text == "hi"
-        told = await service.runs.gc(GcRequest(older_than_days=0, unapplied=True), user_id=None)
-        assert [item.id for item in told.removed] == [subagent]
+        done = await service.runs.gc(GcRequest(older_than_days=0, unapplied=True), user_id=None)
+        assert [item.id for item in done.removed] == [subagent]
 
 
 async def test_what_is_in_use_stays(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs that use their user's own subscription: the way out, the lease, the login, and what is said when it fails."""
+"""Runs that use their user's own subscription: egress, the lease, the login, and what is said when it fails."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def queued(events: list[Any]) -> list[dict[str, Any]]:
     return [{k: v for k, v in e.data.items() if k != "phase"} for e in events if e.data.get("phase") == "queued"]
 
 
-# --- the way out ----------------------------------------------------------------------------------------------------
+# --- egress ---------------------------------------------------------------------------------------------------------
 
 
 async def test_c19_a_primed_home_is_mounted_and_no_key_is_anywhere(world: World) -> None:
