@@ -62,9 +62,13 @@ class Runs:
         self._retention = retention
 
     async def submit(self, request: RunRequest) -> RunRecord:
-        """Accept a run."""
+        """Accept a run.  A caller that goes away meanwhile leaves a run that is whole, and can be cancelled."""
         await self._supervisor.check_accepting()
         new = await self._new_run(request)
+        return await self._supervisor.unbroken(self._accept(request, new), name=f"accept {new.record.run_id[:8]}")
+
+    async def _accept(self, request: RunRequest, new: StoredRun) -> RunRecord:
+        """Store it and put it into the queue: between the two nobody would end it before the next start."""
         record = new.record
         stored = await self._store.insert_run(
             new,

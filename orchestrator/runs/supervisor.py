@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.accounts import HomeKey, SubscriptionHomes
@@ -32,6 +32,8 @@ from orchestrator.system.tasks import TaskOwner
 from orchestrator.system.times import now
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CANCELLED: Final = Error(reason="cancelled", message="The run was cancelled before it began.")
 ENDING_SECONDS: Final = 2.0
@@ -154,6 +156,10 @@ class Supervisor:
             raise QueueFullError(f"{waiting} runs are waiting already; try again later", retry_after=5)
         await self._space.check()
 
+    async def unbroken(self, work: Coroutine[Any, Any, T], *, name: str) -> T:
+        """What ``work`` returns; it is done to its end even when its caller is cancelled."""
+        return await asyncio.shield(self._tasks.spawn(work, name=name, awaited=True))
+
     async def enqueue(self, record: RunRecord) -> None:
         """Put a stored run into the queue; its first event reports its place."""
         entry = Waiting(record.run_id, self._claims(record, await self._account(record)))
@@ -163,6 +169,10 @@ class Supervisor:
             await self._append_position(record.run_id, ahead, waits_for)
         except StorageError as error:  # the run is stored: it must not wait for a restart
             log.warning("run %s: its place could not be noted: %s", record.run_id, error.message)
+        if record.run_id in self._cancelled:  # by somebody who found it in the list
+            self._reported.pop(record.run_id, None)
+            await self._end(record, CANCELLED)
+            return
         self._queue.join(entry)
         self._queue.admit()
         self._report_positions()
