@@ -85,8 +85,8 @@ def bytes_lost(event: AgentEvent, lines: int) -> AgentEvent:
     if not isinstance(event, Completed):
         return event
     message = (
-        f"{lines} line(s) of the CLI's output was damaged: NUL bytes stand in the place of others, so that the answer may"
-        " lack text. All that could be read is in the events. Run it again; should it happen again, look at the disk."
+        f"{lines} line(s) of the CLI's output were damaged: NUL bytes stand where others were, so the answer may lack"
+        " text. All that could be read is in the events. Run it again; should it happen again, look at the disk."
     )
     details = {"damaged_lines": lines, "tokens": event.tokens.to_dict(), "text": event.final_text[-TEXT_IN_DETAILS:]}
     return Error(reason="cli_failed", message=message, details=details)

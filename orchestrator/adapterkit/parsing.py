@@ -15,11 +15,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.adapterkit.failures import bytes_lost
+from orchestrator.adapterkit.members import as_text
 from orchestrator.events import AgentEvent, Completed, Error, Status
 from orchestrator.framing import LineFramer
 
 RAW_KEEP = 2000
 """Characters of a line that is shown as unparsed."""
+
+MCP_LINE = "podmentor.mcp"
+"""The type of a line ``{type, server, error}`` that an image's own script adds to the output of a CLI that does not
+report which of its MCP servers could not be started or reached."""
 
 DEPTH_MAX = 200
 """Objects and lists within one another.  What is deeper could not be passed on: writing it, here or at a client, ends
@@ -136,7 +141,12 @@ class JsonLinesParser(ABC):
         text = line.decode("utf-8", "replace")
         try:
             obj = decode(text)
-            found = self.on_object(obj) if isinstance(obj, dict) else (self._unparsed(text),)
+            if not isinstance(obj, dict):
+                found: Sequence[AgentEvent] = (self._unparsed(text),)
+            elif obj.get("type") == MCP_LINE:
+                found = (mcp_unavailable(as_text(obj["server"]), as_text(obj["error"])),)
+            else:
+                found = self.on_object(obj)
         except UNREADABLE:
             found = (self._unparsed(text),)
         self._add(found, events)
@@ -155,3 +165,8 @@ class JsonLinesParser(ABC):
             self._holed_lines += 1
         raw = text if len(text) <= RAW_KEEP else f"{text[:RAW_KEEP]} …[cut: {len(text)} characters]"
         return Status(phase="unparsed", info={"line": self._line_no, "raw": raw})
+
+
+def mcp_unavailable(server: str, reason: str) -> Status:
+    """An MCP server that the agent has to do without; ``reason``: in the CLI's words."""
+    return Status(phase="mcp_unavailable", info={"server": server, "reason": reason})

@@ -7,7 +7,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,6 +19,7 @@ from orchestrator.contract.gc import GcRequest, GcResult
 from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.types import AuthStatus, ResourceLimits
+from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError
 from orchestrator.events import EventRecord, Status
 from orchestrator.runs.backends import Backends
@@ -46,6 +47,7 @@ class Runs:
         store: Store,
         journal: Journal,
         runtime: Runtime,
+        workspaces: Workspaces,
         audit: Audit,
         supervisor: Supervisor,
         backends: Backends,
@@ -56,6 +58,7 @@ class Runs:
         self._store = store
         self._journal = journal
         self._runtime = runtime
+        self._workspaces = workspaces
         self._audit = audit
         self._supervisor = supervisor
         self._backends = backends
@@ -63,19 +66,29 @@ class Runs:
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run.  A caller that goes away meanwhile leaves a run that is whole, and can be cancelled."""
-        await self._supervisor.check_accepting()
-        new = await self._new_run(request)
-        return await self._supervisor.unbroken(self._accept(request, new), name=f"accept {new.record.run_id[:8]}")
+        async with AsyncExitStack() as reserved:
+            await reserved.enter_async_context(self._supervisor.place())
+            new = await self._new_run(request)
+            accepting = self._accept(request, new, reserved.pop_all())
+        return await self._supervisor.unbroken(accepting, name=f"accept {new.record.run_id[:8]}")
 
-    async def _accept(self, request: RunRequest, new: StoredRun) -> RunRecord:
+    async def _accept(self, request: RunRequest, new: StoredRun, reserved: AsyncExitStack) -> RunRecord:
         """Store it and put it into the queue: between the two nobody would end it before the next start."""
+        async with reserved:
+            stored = await self._store_and_enqueue(request, new)
+        return self._placed(stored.record)
+
+    async def _store_and_enqueue(self, request: RunRequest, new: StoredRun) -> StoredRun:
         record = new.record
-        stored = await self._store.insert_run(
-            new,
-            new_subagent=request.subagent_id is None,
-            idempotency_key=request.idempotency_key,
-            request_sha256=_fingerprint(request),
-        )
+        async with AsyncExitStack() as stack:
+            if request.subagent_id is not None:  # else whoever found it idle would not notice that it is so no more
+                await stack.enter_async_context(self._workspaces.exclusive(request.subagent_id))
+            stored = await self._store.insert_run(
+                new,
+                new_subagent=request.subagent_id is None,
+                idempotency_key=request.idempotency_key,
+                request_sha256=_fingerprint(request),
+            )
         if stored.record.run_id == record.run_id:
             await self._audit.note(
                 "run.submitted",
@@ -90,7 +103,7 @@ class Runs:
             )
             await self._supervisor.enqueue(record)
             stored = await self._store.run(record.run_id)  # the answer is about now: it may be starting
-        return self._placed(stored.record)
+        return stored
 
     async def _new_run(self, request: RunRequest) -> StoredRun:
         adapter = self._backends.adapter(request.backend)
@@ -102,12 +115,16 @@ class Runs:
             before = await self._store.subagent(request.subagent_id, user_id=request.user_id)
             source, repo, workspace = _continued(before, request, source)
         tier = self._tier(request)
+        model = request.model or self._config.external_agent.backends[request.backend].model
+        if model is not None:
+            adapter.model_argv(model)  # raises what is wrong with it before the run is accepted
         record = RunRecord(
             run_id=uuid.uuid4().hex,
             subagent_id=request.subagent_id or uuid.uuid4().hex,
             sandbox_id=None,
             user_id=request.user_id,
             backend=request.backend,
+            model=model,
             query=request.query,
             state="queued",
             outcome=None,

@@ -14,6 +14,8 @@ class Health(Answer):
     instance: str
     """Tells services on one machine apart."""
     version: str
+    embedded: bool
+    """The service is inside a command (``podmentor run``, for example) and ends with it."""
 
 
 class Readiness(BaseModel):

@@ -15,7 +15,9 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 async def get_health(request: web.Request) -> web.StreamResponse:
     """GET /healthz."""
     about = request.app[context.ABOUT]
-    return json_answer({"status": "ok", "instance": about.instance, "version": about.version})
+    return json_answer(
+        {"status": "ok", "instance": about.instance, "version": about.version, "embedded": about.embedded}
+    )
 
 
 async def get_readiness(request: web.Request) -> web.StreamResponse:

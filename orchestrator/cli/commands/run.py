@@ -21,7 +21,7 @@ from orchestrator.cli.signals import InterruptedByUserError, Interrupts
 from orchestrator.cli.ui.output import Output
 from orchestrator.cli.ui.safe import one_line, to_json
 from orchestrator.config.load import KEY_VARIABLES
-from orchestrator.errors import NotFoundError, PodmentorError, ServiceGoneError, UnknownBackendError
+from orchestrator.errors import NotFoundError, PodmentorError, UnknownBackendError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -59,6 +59,7 @@ class RunCommand(click.Command):
     type=click.Choice(["overlay", "copy", "direct", "readonly"]),
     help="overlay: the repo stays as it is; direct: the agent writes into it; readonly.  Default: overlay.",
 )
+@click.option("--model", metavar="NAME", help="The model, by the provider's name for it.  Default: as configured.")
 @click.option("--tier", type=click.Choice(["0", "1"]), help="0: network; 1: none but the way to the model provider.")
 @click.option(
     "--egress",
@@ -152,6 +153,7 @@ def request_body(backend: str, query: str, repo: str | None, options: Mapping[st
     body = {
         "backend": backend,
         "query": query,
+        "model": options["model"],
         "subagent_id": options["subagent"],
         "repo": repo,
         "tier": None if options["tier"] is None else int(options["tier"]),
@@ -189,7 +191,7 @@ class Run:
     async def perform(self) -> int:
         """The whole run; its exit code."""
         with Interrupts() as interrupts:
-            link = ServiceLink(self.context)
+            link = ServiceLink(self.context, lasting=self.detach)
             try:
                 await interrupts.guard(link.connect(), interrupts.first)
                 return await self._on_service(link, interrupts)
@@ -201,8 +203,6 @@ class Run:
     async def _on_service(self, link: ServiceLink, interrupts: Interrupts) -> int:
         output = self.output
         if link.embedded:
-            if self.detach:
-                raise ServiceGoneError("--detach leaves the run to a service, and none is running: podmentor serve")
             output.remark("no service is running: this command does its work")
         body = await interrupts.guard(self._continued(link), interrupts.first)
         accepted = await interrupts.guard(submit(link, body), interrupts.second)

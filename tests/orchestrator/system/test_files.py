@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ def names(directory: Path) -> list[str]:
 
 
 @pytest.fixture
-def narrow_umask() -> "object":
+def narrow_umask(tmp_path: Path) -> Iterator[None]:
+    """A mask that takes every right away; the test's directory is made before it holds."""
     before = os.umask(0o777)
     yield
     os.umask(before)

@@ -1,5 +1,6 @@
 """A lock file has one holder, and goes with it."""
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -52,3 +53,21 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         try_lock(tmp_path / "lock")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_file_that_is_removed_before_it_is_locked_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a second one, who makes the file anew, would have the lock too."""
+    path, real = tmp_path / "lock", fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:
+        monkeypatch.undo()
+        path.unlink()
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    descriptor = try_lock(path)
+    assert descriptor is not None
+    assert try_lock(path) is None
+    os.close(descriptor)
