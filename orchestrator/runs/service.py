@@ -254,6 +254,10 @@ class Runs:
         """One subagent."""
         return (await self._store.subagent(subagent_id, user_id=user_id)).record
 
+    async def retitle_subagent(self, subagent_id: str, title: str, *, user_id: str | None) -> SubagentRecord:
+        """Give it another title."""
+        return await self._store.retitle_subagent(subagent_id, title, user_id=user_id)
+
     async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
         """Remove a subagent with everything that belongs to it."""
         await self._retention.delete_subagent(subagent_id, user_id=user_id, actor=actor)

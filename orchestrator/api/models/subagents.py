@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from orchestrator.api.models.base import Answer, Body, PlainName, Query
-from orchestrator.contract.runs import SubagentRecord
+from orchestrator.contract.runs import TITLE_CHARS, SubagentRecord
 
 
 class SubagentListQuery(Query):
@@ -13,6 +13,13 @@ class SubagentListQuery(Query):
 
     prefix: PlainName | None = None
     """Only subagents whose id begins with this."""
+
+
+class SubagentBody(Body):
+    """What can be changed of a subagent."""
+
+    title: Annotated[str, Field(min_length=1, max_length=TITLE_CHARS, pattern=r"^[^\x00-\x1f\x7f]*$")]
+    """One line."""
 
 
 class GcBody(Body):

@@ -7,7 +7,14 @@ from aiohttp import web
 from orchestrator.api import context
 from orchestrator.api.answers import json_answer
 from orchestrator.api.models.base import NoQuery
-from orchestrator.api.models.subagents import GcBody, SessionMapView, SubagentList, SubagentListQuery, session_map
+from orchestrator.api.models.subagents import (
+    GcBody,
+    SessionMapView,
+    SubagentBody,
+    SubagentList,
+    SubagentListQuery,
+    session_map,
+)
 from orchestrator.api.requests import path_name, read_body, read_query
 from orchestrator.api.routing import Reply, Route
 from orchestrator.contract.gc import GcRequest, GcResult
@@ -27,6 +34,13 @@ async def get_subagent(request: web.Request) -> web.StreamResponse:
     """GET /v1/subagents/{subagent_id}."""
     subagent_id, scope = _target(request)
     return json_answer(await request.app[context.RUNS].get_subagent(subagent_id, user_id=scope))
+
+
+async def change_subagent(request: web.Request) -> web.StreamResponse:
+    """PATCH /v1/subagents/{subagent_id}."""
+    subagent_id, scope = _target(request)
+    body = await read_body(request, SubagentBody)
+    return json_answer(await request.app[context.RUNS].retitle_subagent(subagent_id, body.title, user_id=scope))
 
 
 async def delete_subagent(request: web.Request) -> web.StreamResponse:
@@ -76,6 +90,16 @@ ROUTES: Final = (
         handler=get_subagent,
         tag="subagents",
         summary="One conversation",
+        errors=(NotFoundError,),
+        replies=(Reply(description="The conversation.", model=SubagentRecord),),
+    ),
+    Route(
+        method="PATCH",
+        path="/v1/subagents/{subagent_id}",
+        handler=change_subagent,
+        tag="subagents",
+        summary="Give a conversation another title",
+        body=SubagentBody,
         errors=(NotFoundError,),
         replies=(Reply(description="The conversation.", model=SubagentRecord),),
     ),
