@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.contract.changes import FileChange
-from orchestrator.contract.gc import GcRequest
+from orchestrator.contract.runs import GcRequest
 from orchestrator.errors import ForbiddenError, NotFoundError
 from tests.fakes.workspaces import FakeWorkspaces
 from tests.orchestrator.runs.harness import USER, Service, World, answer
