@@ -1,7 +1,7 @@
 """What the server needs to know of a provider's protocol.
 
 A protocol is a module beside this one that has the members of ``WireProtocol`` (``anthropic`` shows how), and an entry
-in ``protocols.PROTOCOLS``.  It is pure: it reads requests and writes answers, and knows nothing of scenarios.
+in ``server.PROTOCOLS``.  It is pure: it reads requests and writes answers, and knows nothing of scenarios.
 """
 
 from __future__ import annotations
