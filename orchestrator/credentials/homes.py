@@ -31,7 +31,7 @@ from orchestrator.credentials.byo_subscription import (
     storage_error,
 )
 from orchestrator.errors import AuthRequiredError, ConflictError
-from orchestrator.system.locks import try_lock
+from orchestrator.system.files import try_lock
 from orchestrator.system.nofollow import opened, read_file, remove_at, write_file
 from orchestrator.system.tasks import TaskOwner
 
