@@ -165,7 +165,7 @@ class Status(_Event):
     ``phase`` is one of: queued {position, waiting_for?}, starting, running, retrying {attempt, delay_ms?, cause},
     egress_denied {host, port, reason, count}, egress_allowed {host, port},
     limit_warning {limit, limit_bytes, used_bytes, or both in seconds; of the provider: state, limit?, resets_at?,
-    utilization?, overage?}, mcp_unavailable {server, state}, unparsed {line, raw}, diagnostic {stderr},
+    utilization?, overage?}, mcp_unavailable {server, reason}, unparsed {line, raw}, diagnostic {stderr},
     output_lost {message}, heartbeat (never journalled).  ``info`` holds the members in braces and is merged into
     ``data``.
     """

@@ -19,7 +19,7 @@ settings.load_profile("podmentor")
 IMAGES = ("tests/podman/test_images.py", "tests/podman/test_upgrade.py", "tests/podman/test_example.py")
 """Builds of images take turns: in one process, where none waits for another."""
 
-ONE_SERVICE = ("tests/podman/test_hostile_resources.py",)
+ONE_SERVICE = ("tests/podman/test_hostile_resources.py", "tests/podman/test_repository_settings.py")
 
 
 def together(nodeid: str) -> str:

@@ -3,6 +3,7 @@
 // object a line, beside the lines of OpenCode itself (which come again, so whoever reads them looks at the part's id).
 //
 //   {type: "session", version, model}                         the first line
+//   {type: "podmentor.mcp", server, error}                    a server of tools that could not be started or reached
 //   {type: "delta", part: {id, messageID, type}, delta}       a piece of a text or of reasoning
 //   {type: "tool_start", part}                                a tool call begins
 //   {type: "retry", attempt, delay, message, statusCode}      the provider is asked again in `delay` milliseconds
@@ -15,7 +16,10 @@
 // here every line is written before the next step is taken.
 //
 // OpenCode asks five times more when the provider is overloaded, and waits as long as the provider wishes.
-import { writeSync } from "node:fs";
+//
+// What a repository's own configuration says of providers, models and permissions does not count: the run's does
+// (OPENCODE_CONFIG_CONTENT), and what OpenCode writes into that file is taken back.
+import { readdirSync, readFileSync, statSync, utimesSync, writeFileSync, writeSync } from "node:fs";
 
 const RETRIES = limit(process.env.OPENCODE_MAX_RETRIES, 3);
 const LONGEST_WAIT = 1000 * limit(process.env.OPENCODE_MAX_RETRY_SECONDS, 30);
@@ -49,6 +53,51 @@ process.stdout.write = (chunk, encoding, done) => {
 
 function print(type, sessionID, rest) {
   process.stdout.write(JSON.stringify({ type, timestamp: Date.now(), sessionID, ...rest }) + "\n");
+}
+
+// The members of the configuration that are the run's alone.
+const RUNS = ["model", "small_model", "provider", "enabled_providers", "disabled_providers", "permission", "default_agent"];
+// The same of the agent that the run is; what others may do is for their makers to say.
+const AGENTS = ["disable", "mode", "permission", "tools", "steps", "maxSteps"];
+const own = JSON.parse(process.env.OPENCODE_CONFIG_CONTENT || "{}");
+
+// `merged` with nothing in it but what `given` has as well; where both have a value, it is that of `given`.
+function only(merged, given) {
+  if (typeof merged !== "object" || merged === null || Array.isArray(merged)) return merged;
+  return Object.fromEntries(Object.keys(given).map((name) => [name, only(merged[name], given[name])]));
+}
+
+function keep(config, given, names) {
+  for (const name of names) {
+    if (given && name in given) config[name] = only(config[name], given[name]);
+    else delete config[name];
+  }
+}
+
+function isOffered(model) {
+  const [provider, ...rest] = model.split("/");
+  return own.provider?.[provider]?.models?.[rest.join("/")] !== undefined;
+}
+
+// OpenCode adds "$schema" to a configuration file that lacks it, whenever it reads it.  The script that starts it keeps
+// copies of such files; a file that is the copy with this edit, and no other, becomes the copy again.
+const kept = process.env.PODMENTOR_KEPT;
+const edited = (kept ? readdirSync(kept) : []).map((name) => {
+  const text = readFileSync(`${kept}/${name}`, "utf8");
+  const added = text.replace(/^\s*\{/, '{\n  "$schema": "https://opencode.ai/config.json",');
+  return { file: name.replace("%", "/"), text, added, times: statSync(`${kept}/${name}`) };
+});
+
+function takeBack() {
+  for (const { file, text, added, times } of edited) {
+    try {
+      if (readFileSync(file, "utf8") !== added) continue;
+      writeFileSync(file, text);
+      utimesSync(file, times.atime, times.mtime);
+    } catch {
+      // the agent has removed it
+    }
+  }
 }
 
 // The status of the provider's newest answer: what OpenCode tells of a retry has only words.
@@ -103,10 +152,21 @@ export const Podmentor = async ({ client }) => {
     await client.session.abort({ path: { id: main ?? sessionID } });
   }
 
+  takeBack();
+  process.on("exit", takeBack);
+
   return {
+    config: async (config) => {
+      keep(config, own, RUNS);
+      const agents = config.agent ?? {};
+      for (const agent of Object.values(agents)) {
+        if (own.provider && agent.model && !isOffered(agent.model)) delete agent.model;
+      }
+      if (agents.build) keep(agents.build, own.agent?.build, AGENTS);
+    },
     // What the agent runs has a configuration directory of its own, and no use for the token.
     "shell.env": async (_, output) => {
-      Object.assign(output.env, { XDG_CONFIG_HOME: "", OPENCODE_API_KEY: "", OPENCODE_CONFIG_CONTENT: "" });
+      Object.assign(output.env, { XDG_CONFIG_HOME: "", OPENCODE_API_KEY: "", OPENCODE_CONFIG_CONTENT: "", PODMENTOR_KEPT: "" });
     },
     // Without a limit of the model in its configuration OpenCode asks for 32000 tokens at most, by a parameter that
     // some models refuse.
@@ -115,6 +175,7 @@ export const Podmentor = async ({ client }) => {
     },
     event: async ({ event: { type, properties } }) => {
       const sessionID = properties?.sessionID;
+      if (type.startsWith("session.")) takeBack();
       if (type === "session.created" || type === "session.updated") {
         main ??= sessionID;
         version ??= properties.info.version;
@@ -122,6 +183,10 @@ export const Podmentor = async ({ client }) => {
       if (type === "message.updated" && properties.info.role === "assistant" && sessionID === main && !announced) {
         announced = true;
         print("session", main, { version, model: properties.info.modelID });
+        const servers = Object.entries((await client.mcp.status()).data ?? {});
+        for (const [server, { status: state, error }] of servers) {
+          if (state !== "connected" && state !== "disabled") print("podmentor.mcp", main, { server, error: error ?? state });
+        }
       }
       if (type === "session.status" && properties.status.type === "retry") await retry(sessionID, properties.status);
       if (sessionID !== main && !parents.has(sessionID)) return;

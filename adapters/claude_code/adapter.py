@@ -16,6 +16,9 @@ MAX_RETRIES = 3
 """The CLI's own default is 10, with which a refused key takes three minutes to be reported."""
 
 QUIET_ENV = {
+    # The provider, its address, keys, models and proxies are taken from the environment alone: what the settings of a
+    # repository say of them (``env`` in ``.claude/settings.json``) does not count.
+    "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",
     # Each of the last three alone leaves connection attempts to api.anthropic.com; the first ends them.
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -67,6 +70,10 @@ class ClaudeCodeAdapter(BaseAdapter):
     def stdin_of(self, prompt: str) -> str:
         """A prompt that begins with a slash is no command."""
         return no_command(prompt)
+
+    def model_argv(self, model: str) -> list[str]:
+        """Outranks what the environment and settings say."""
+        return ["--model", model]
 
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """Everything the CLI gets; the operator's ``extra_env`` wins over our settings, never over the key."""

@@ -17,7 +17,7 @@ from adapters.claude_code.outcome import Usage, denials, read_result
 from orchestrator.adapterkit.failures import end_missing, last_words, not_in_image, without_end
 from orchestrator.adapterkit.kept_text import KeptText
 from orchestrator.adapterkit.members import as_number, as_text, text_or_none
-from orchestrator.adapterkit.parsing import UNREADABLE, JsonLinesParser
+from orchestrator.adapterkit.parsing import UNREADABLE, JsonLinesParser, mcp_unavailable
 from orchestrator.events import (
     AgentEvent,
     Error,
@@ -259,6 +259,8 @@ class ClaudeCodeParser(JsonLinesParser):
             }
             self._last_retry = retry
             return [Status(phase="retrying", info=retry)]
+        if subtype == "informational":
+            return [Status(phase="diagnostic", info={"stderr": as_text(obj["content"])})]
         return () if subtype in QUIET_SYSTEM else [self._unknown(obj)]
 
     def _init(self, obj: dict[str, Any]) -> Sequence[AgentEvent]:
@@ -278,9 +280,9 @@ class ClaudeCodeParser(JsonLinesParser):
             )
         ]
         events += [
-            Status(phase="mcp_unavailable", info={"server": server.get("name"), "state": server["status"]})
+            mcp_unavailable(server["name"], server["status"])
             for server in servers or ()
-            if server.get("status") in {"failed", "needs-auth"}
+            if server.get("status") in {"failed", "needs-auth"} and isinstance(server.get("name"), str)
         ]
         self._session_id = session_id
         return events

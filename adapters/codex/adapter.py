@@ -104,6 +104,10 @@ class CodexAdapter(BaseAdapter):
         table = ",".join(f"{name}={json.dumps(value)}" for name, value in members.items())
         return ["-c", f'model_provider="{PROVIDER}"', "-c", f"model_providers.{PROVIDER}={{{table}}}"]
 
+    def model_argv(self, model: str) -> list[str]:
+        """Outranks what the environment and settings say."""
+        return ["-m", model]
+
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """The key under both names: the CLI's own provider reads the first, ours the second."""
         env = self.base_env(creds=creds, home=home or creds.home)

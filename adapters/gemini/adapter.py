@@ -82,6 +82,10 @@ class GeminiAdapter(BaseAdapter):
         """A prompt that begins with a slash is no command."""
         return no_command(prompt)
 
+    def model_argv(self, model: str) -> list[str]:
+        """Outranks what the environment and settings say."""
+        return ["-m", model]
+
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """Everything the CLI gets; the operator's ``extra_env`` wins over our settings, never over the key."""
         env = {**QUIET_ENV, **self.base_env(creds=creds, home=home or creds.home)}

@@ -119,7 +119,7 @@ _EXITS = {
 
 def message_of(reason: ErrorReason, failure: Failure) -> str:
     """A sentence for a person: what happened, what to do, and the CLI's own words."""
-    missing = "The model does not exist or this key may not use it: set GEMINI_MODEL in the backend's extra_env."
+    missing = "The model does not exist or this key may not use it: choose another one."
     advice = (
         _ADVICE.get(reason)
         or (missing if failure.status == 404 or _NO_MODEL.search(failure.text) else None)

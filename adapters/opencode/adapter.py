@@ -16,7 +16,7 @@ from orchestrator.contract.types import AuthStatus, Credentials
 from orchestrator.errors import InvalidRequestError
 
 DEFAULT_MODEL: Final = "gpt-5.5"
-"""A model of the default upstream; OPENCODE_MODEL in the backend's ``extra_env`` names another."""
+"""A model of the default upstream; The run's or the backend's ``model`` names another."""
 PROVIDER: Final = "gateway"
 """What OpenCode calls the provider behind the gateway.  The plugin in the image knows it too."""
 CONFIG_HOME: Final = "/etc/podmentor"
@@ -51,9 +51,9 @@ _COUNT = re.compile(r"(\d+) credentials?\b")
 class OpenCodeAdapter(BaseAdapter):
     """OpenCode, one process per run, the prompt on stdin, JSON lines on stdout.
 
-    Variables in the backend's ``extra_env``: OPENCODE_MODEL, the model's name as the provider has it;
-    OPENCODE_CONFIG_CONTENT, JSON in the form of OpenCode's configuration file, laid over ours;
-    OPENCODE_MAX_RETRIES (3) and OPENCODE_MAX_RETRY_SECONDS (30, the longest wait that a provider may ask for).
+    Variables in the backend's ``extra_env``: OPENCODE_CONFIG_CONTENT, JSON in the form of OpenCode's configuration
+    file, laid over ours; OPENCODE_MAX_RETRIES (3) and OPENCODE_MAX_RETRY_SECONDS (30, the longest wait that a provider
+    may ask for).
     """
 
     name = "opencode"
@@ -95,6 +95,15 @@ class OpenCodeAdapter(BaseAdapter):
         if not _SESSION.fullmatch(session_id):
             raise InvalidRequestError("the session id is not an OpenCode session id (ses_…)", backend=self.name)
         return [*argv, "--session", session_id]
+
+    def model_argv(self, model: str) -> list[str]:
+        """None: the model is part of the configuration that ``build_env`` makes."""
+        del model
+        return []
+
+    def model_env(self, model: str) -> dict[str, str]:
+        """By the provider's own name for it, without OpenCode's name of the provider."""
+        return {"OPENCODE_MODEL": model}
 
     def build_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """Everything the CLI gets; the operator's ``extra_env`` wins over our settings, never over the key."""

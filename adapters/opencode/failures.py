@@ -54,6 +54,8 @@ _REFUSED = re.compile(
     re.IGNORECASE,
 )
 _MISSING = re.compile(r"api key is missing|no api key|not logged in|missing credentials", re.IGNORECASE)
+_CONFIG = re.compile(r"(?:Config file at|Configuration is invalid at) (\S+)")
+"""What OpenCode says of a configuration file that it cannot read or does not take."""
 _SHUT_IN = re.compile(r"podmentor: \S+ denied")
 """The egress proxy's words: the refusal is not the provider's."""
 _LIMIT = re.compile(r"rate.?limit|too many requests|usage limit", re.IGNORECASE)
@@ -78,6 +80,11 @@ def words(text: str) -> str:
     return message if isinstance(message, str) else text
 
 
+def names_config(text: str) -> bool:
+    """Whether OpenCode refuses a configuration file."""
+    return _CONFIG.search(text) is not None
+
+
 def reason_of(failure: Failure) -> ErrorReason:
     """The reason, most telling sign first: a used-up quota comes with the status of a rate limit."""
     text, status = failure.text, failure.status
@@ -85,6 +92,8 @@ def reason_of(failure: Failure) -> ErrorReason:
         return "resume_failed"
     if _SHUT_IN.search(text):
         return "provider_unavailable"
+    if names_config(text):
+        return "cli_failed"
     if status == 402 or _CREDIT.search(text) or _CREDIT.search(failure.body):
         return "credit_exhausted"
     if _MISSING.search(text):
@@ -102,15 +111,17 @@ _NAMES = {
     TOO_LONG: "The answer was longer than the model may write. Ask for less at once.",
     ABORTED: "The agent was interrupted before it had finished.",
     "ContextOverflowError": "The conversation is too long for the model. Start a new one.",
-    "ProviderModelNotFoundError": "The model does not exist. Choose another one with OPENCODE_MODEL.",
+    "ProviderModelNotFoundError": "The model does not exist. Choose another one.",
 }
 
 
 def message_of(reason: ErrorReason, failure: Failure) -> str:
     """A sentence for a person: what happened, what to do, and the CLI's own words."""
     advice = ADVICE.get(reason) or _NAMES.get(failure.name or "")
+    if found := _CONFIG.search(failure.text):
+        advice = f"OpenCode does not take the repository's configuration file {found[1]}: correct it, or remove it."
     if _SHUT_IN.search(failure.text):
         advice = "The run may not reach its provider: put the provider's host into allowed_egress, or leave that out."
     if advice is None and failure.status == 404:
-        advice = "The provider does not know the model, or its base URL is wrong. Check OPENCODE_MODEL and base_url."
+        advice = "The provider does not know the model, or its base URL is wrong. Check model and base_url."
     return with_words(advice or "OpenCode could not finish the run.", "OpenCode", words(plain(failure.text)))

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from adapters.opencode.failures import ABORTED, TOO_LONG, Failure, message_of, plain, reason_of, words
+from adapters.opencode.failures import ABORTED, TOO_LONG, Failure, message_of, names_config, plain, reason_of, words
 from adapters.opencode.messages import Messages, Usage, is_countable
 from adapters.opencode.older import OLDER_TYPES, read_older
 from orchestrator.adapterkit.failures import end_missing, last_words, not_in_image, without_end
@@ -131,7 +131,7 @@ class OpenCodeParser(JsonLinesParser):
         # Before a session has begun stderr tells why; later it may hold anything.
         said = Failure(text=plain(stderr_tail) if self._session_id is None else "")
         reason = reason_of(said)
-        if reason != "cli_failed":
+        if reason != "cli_failed" or names_config(said.text):
             return [Error(reason=reason, message=message_of(reason, said), details=details)]
         message = without_end("OpenCode", exit_code, last_words(plain(stderr_tail)), lacks="an answer")
         return [Error(reason="cli_failed", message=message, details=details)]

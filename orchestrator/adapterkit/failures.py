@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any, Final
 
-from orchestrator.events import Error, ErrorReason
+from orchestrator.events import AgentEvent, Completed, Error, ErrorReason
 
 ADVICE: Final[Mapping[ErrorReason, str]] = {
     "resume_failed": "The conversation cannot be continued: the CLI's own record of it is gone. Start a new one.",
@@ -75,3 +75,18 @@ def end_missing(cli: str, text: str, details: Mapping[str, Any]) -> Error:
         " is in the events. Continue the conversation, or run it again."
     )
     return Error(reason="cli_failed", message=message, details={**details, "text": text[-TEXT_IN_DETAILS:]})
+
+
+def bytes_lost(event: AgentEvent, lines: int) -> AgentEvent:
+    """The event of a run in which so many ``lines`` of the CLI had NUL bytes in the place of others.
+
+    A good end becomes an error, since nothing shows what those lines said: text, a tool's result, a refusal.
+    """
+    if not isinstance(event, Completed):
+        return event
+    message = (
+        f"{lines} line(s) of the CLI's output were damaged: NUL bytes stand where others were, so the answer may lack"
+        " text. All that could be read is in the events. Run it again; should it happen again, look at the disk."
+    )
+    details = {"damaged_lines": lines, "tokens": event.tokens.to_dict(), "text": event.final_text[-TEXT_IN_DETAILS:]}
+    return Error(reason="cli_failed", message=message, details=details)

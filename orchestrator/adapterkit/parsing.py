@@ -1,7 +1,8 @@
 """The common part of parsers for CLIs that print one JSON object per line.
 
 What is common: framing, decoding, the rule that nothing vanishes (a line that is not understood becomes
-``status: unparsed``), and the rule that a run has exactly one terminal event, the last one.
+``status: unparsed``; a line that has lost bytes keeps the run from counting as completed), and the rule that a run has
+exactly one terminal event, the last one.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.adapterkit.failures import bytes_lost
+from orchestrator.adapterkit.members import as_text
 from orchestrator.events import AgentEvent, Completed, Error, Status
 from orchestrator.framing import LineFramer
 
 RAW_KEEP = 2000
 """Characters of a line that is shown as unparsed."""
+
+MCP_LINE = "podmentor.mcp"
+"""The type of a line ``{type, server, error}`` that an image's own script adds to the output of a CLI that does not
+report which of its MCP servers could not be started or reached."""
 
 DEPTH_MAX = 200
 """Objects and lists within one another.  What is deeper could not be passed on: writing it, here or at a client, ends
@@ -97,6 +104,7 @@ class JsonLinesParser(ABC):
         self._ended = False
         self.ignored_lines = 0
         """Lines behind the one that ended the run: they change nothing any more, but somebody should know."""
+        self._holed_lines = 0
 
     def feed(self, data: bytes) -> list[AgentEvent]:
         """Take the next bytes of stdout."""
@@ -133,7 +141,12 @@ class JsonLinesParser(ABC):
         text = line.decode("utf-8", "replace")
         try:
             obj = decode(text)
-            found = self.on_object(obj) if isinstance(obj, dict) else (self._unparsed(text),)
+            if not isinstance(obj, dict):
+                found: Sequence[AgentEvent] = (self._unparsed(text),)
+            elif obj.get("type") == MCP_LINE:
+                found = (mcp_unavailable(as_text(obj["server"]), as_text(obj["error"])),)
+            else:
+                found = self.on_object(obj)
         except UNREADABLE:
             found = (self._unparsed(text),)
         self._add(found, events)
@@ -141,11 +154,19 @@ class JsonLinesParser(ABC):
     def _add(self, found: Sequence[AgentEvent], events: list[AgentEvent]) -> None:
         """What is found, up to a terminal event."""
         for event in found:
-            events.append(event)
+            events.append(bytes_lost(event, self._holed_lines) if self._holed_lines else event)
             if isinstance(event, (Completed, Error)):
                 self._ended = True
                 break
 
     def _unparsed(self, text: str) -> Status:
+        # JSON has no NUL bytes: in a line of ours they stand where other bytes were before
+        if "\0" in text and text.lstrip("\0")[:1] in {"{", ""}:
+            self._holed_lines += 1
         raw = text if len(text) <= RAW_KEEP else f"{text[:RAW_KEEP]} …[cut: {len(text)} characters]"
         return Status(phase="unparsed", info={"line": self._line_no, "raw": raw})
+
+
+def mcp_unavailable(server: str, reason: str) -> Status:
+    """An MCP server that the agent has to do without; ``reason``: in the CLI's words."""
+    return Status(phase="mcp_unavailable", info={"server": server, "reason": reason})

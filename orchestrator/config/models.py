@@ -21,6 +21,10 @@ USER_ID_WORDS = "letters, digits, '.', '_', '-', '+' and '@', at most 64"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 HIDDEN = "***"
 """Stands for a secret in what is shown of the configuration."""
+MODEL_MAX = 200
+_MODEL = re.compile(rf"[!-,.-~][!-~]{{0,{MODEL_MAX - 1}}}")
+_CALL = re.compile(r"/(chat/completions|messages|responses)$")
+"""What stands behind the address of an API in the URL of a call."""
 
 
 def _a_number(value: Any) -> Any:
@@ -51,6 +55,23 @@ def _base_url(value: str) -> str:
     if parts.query or parts.fragment:
         raise ValueError("must not have a query or a fragment")
     return value.rstrip("/")
+
+
+def _provider_url(value: str) -> str:
+    """A base URL, and not the address of one of the API's calls."""
+    value = _base_url(value)
+    if found := _CALL.search(value):
+        raise ValueError(f"must be the address of the API, without the call behind it: leave out {found[0]}")
+    return value
+
+
+def model_name(value: str) -> str:
+    """A model's name as it may stand on a command line: printable ASCII without spaces, no dash at its beginning."""
+    if not _MODEL.fullmatch(value):
+        raise ValueError(
+            f"must be a model's name: at most {MODEL_MAX} printable characters without spaces, and no dash at the start"
+        )
+    return value
 
 
 def _variables(value: dict[str, str]) -> dict[str, str]:
@@ -104,8 +125,11 @@ class BackendConfig(Model):
     limits: LimitsConfig = LimitsConfig()
     login_command: Annotated[list[str], Field(min_length=1)] | None = None
     """What ``podmentor login`` runs in the image instead of the CLI's usual login."""
-    base_url: Annotated[str, AfterValidator(_base_url)] | None = None
-    """Base URL of the provider (or of the peer instance), when it is not the adapter's own."""
+    base_url: Annotated[str, AfterValidator(_provider_url)] | None = None
+    """Where the API of the provider (or of the peer instance) is, when it is not where the adapter looks: the address
+    as the provider documents it, with or without the version at its end (``/v1``)."""
+    model: Annotated[str, AfterValidator(model_name)] | None = None
+    """By the name that the provider has for it, for runs that name none; None: the CLI's own choice."""
     expose_mcp_tools: list[str] = Field(default_factory=list)
     workspace: Literal["overlay", "copy", "direct", "readonly"] = "overlay"
     """What a new subagent works on, when its first run does not say."""

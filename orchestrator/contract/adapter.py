@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from orchestrator.contract.types import AgentResult, AuthStatus, Credentials
+from orchestrator.errors import InvalidRequestError
 from orchestrator.events import AgentEvent, Completed, Error, MessageDelta, SessionStarted, Tokens
 
 
@@ -162,6 +163,23 @@ class BaseAdapter(ABC):
         """Words behind ``build_argv`` that do the same, for a CLI that takes no base URL from its environment."""
         del base_url
         return []
+
+    def model_argv(self, model: str) -> list[str]:
+        """Words behind ``build_argv`` that choose the model, by the name that the provider has for it.
+
+        An adapter whose CLI takes it from its environment returns none, and has ``model_env``.  Raises
+        InvalidRequestError: this adapter cannot choose one.
+        """
+        raise InvalidRequestError(
+            f"the adapter of {self.name} cannot choose a model ({model}): leave it out, or set what its CLI reads in"
+            " extra_env",
+            backend=self.name,
+        )
+
+    def model_env(self, model: str) -> dict[str, str]:
+        """Variables that choose the model, for a CLI that takes none on its command line; ``extra_env`` yields."""
+        del model
+        return {}
 
     def base_env(self, *, creds: Credentials, home: Path | None) -> dict[str, str]:
         """PATH, HOME and LANG as they are inside every container, and the operator's ``extra_env``."""

@@ -43,6 +43,8 @@ class RunRequest:
     backend: str
     query: str
     user_id: str
+    model: str | None = None
+    """By the name that the provider has for it; None: as configured."""
     subagent_id: str | None = None
     repo: str | None = None
     repo_path: Path | None = None
@@ -70,6 +72,8 @@ class RunRecord:
     sandbox_id: str | None
     user_id: str
     backend: str
+    model: str | None
+    """The model that was asked for, by the request or the configuration; null: the CLI's own choice."""
     query: str
     state: RunState
     outcome: Outcome | None

@@ -105,12 +105,16 @@ class Runs:
             before = await self._store.subagent(request.subagent_id, user_id=request.user_id)
             source, repo, workspace = _continued(before, request, source)
         tier = self._tier(request)
+        model = request.model or self._config.external_agent.backends[request.backend].model
+        if model is not None:
+            adapter.model_argv(model)  # raises what is wrong with it before the run is accepted
         record = RunRecord(
             run_id=uuid.uuid4().hex,
             subagent_id=request.subagent_id or uuid.uuid4().hex,
             sandbox_id=None,
             user_id=request.user_id,
             backend=request.backend,
+            model=model,
             query=request.query,
             state="queued",
             outcome=None,

@@ -34,7 +34,7 @@ OPTIONAL: dict[str, Members] = {
 PHASES: dict[str, Members] = {
     "retrying": {"attempt": _COUNT, "cause": _TEXT},
     "limit_warning": {},
-    "mcp_unavailable": {},
+    "mcp_unavailable": {"server": _TEXT, "reason": _TEXT},
     "unparsed": {"line": _COUNT, "raw": _TEXT},
     "diagnostic": {"stderr": _TEXT},
 }

@@ -402,6 +402,7 @@ def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) ->
         sandbox_id=None,
         user_id=request.user_id,
         backend=request.backend,
+        model=request.model,
         query=request.query,
         state="queued",
         outcome=None,

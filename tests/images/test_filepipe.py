@@ -233,4 +233,5 @@ def test_the_launcher_gives_no_input_beside_a_prompt(tmp_path: Path, words: list
         timeout=30,
     )
     program = "/opt/gemini/node_modules/@google/gemini-cli/bundle/gemini.js"
-    assert done.stdout == "|".join(["node", program, *words, stdin])
+    preloaded = ["--import", "/etc/podmentor/gemini-repository.mjs"]
+    assert done.stdout == "|".join(["node", *preloaded, program, *words, stdin])

@@ -134,7 +134,7 @@ FACTS: Final = {
         edits=[("apply_patch", None), ("apply_patch", None)],  # with models of the GPT family
         tokens={},
         retries={name: [1, 2, 3] for name in ("busy", "429", "500", "529", "cut", "torn", "broken")},
-        requests=["POST /chat/completions"],
+        requests=["POST /v1/chat/completions"],
         delegates=("thinking", "tool_use", "message_delta"),
     ),
 }

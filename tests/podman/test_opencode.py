@@ -12,7 +12,7 @@ from tests.podman.live import REAL_KEY, LiveService, live_service
 
 pytestmark = pytest.mark.podman
 
-SCRIPTED = {"extra_env": {"OPENCODE_MODEL": "scripted"}}
+SCRIPTED = {"model": "scripted"}
 """OpenCode offers other tools for models of the GPT family."""
 
 
@@ -45,7 +45,7 @@ async def test_a_model_of_another_family_gets_other_tools(
 
 
 async def test_a_wait_that_is_too_long_is_not_waited_for(tmp_path: Path, provider: ScriptedProvider) -> None:
-    backend = {"extra_env": {"OPENCODE_MODEL": "scripted", "OPENCODE_MAX_RETRY_SECONDS": "0"}}
+    backend = {"model": "scripted", "extra_env": {"OPENCODE_MAX_RETRY_SECONDS": "0"}}
     async with live_service(tmp_path, provider.base_url, backend_name="opencode", backend=backend) as service:
         run = await service.submit("scenario: busy")
         record = await service.finished(run["run_id"])

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ConfigDict,
 from orchestrator.api.identity import Identity, is_plain_name
 from orchestrator.api.models.base import BIGGEST, MAX_WAIT_SECONDS, Answer, Body, PlainName, Query
 from orchestrator.config.hosts import egress_pattern
+from orchestrator.config.models import model_name
 from orchestrator.contract.runs import LimitsRequest, Outcome, RunRecord, RunRequest, RunState, WorkspaceMode
 from orchestrator.errors import ForbiddenError, InvalidRequestError
 
@@ -88,6 +89,8 @@ class RunBody(Body):
     backend: PlainName
     query: Prompt
     """The prompt."""
+    model: Annotated[str, AfterValidator(model_name)] | None = None
+    """By the name that the provider has for it; without it: as configured, else the CLI's own choice."""
     subagent_id: PlainName | None = None
     """Continue this conversation."""
     repo: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
@@ -195,6 +198,7 @@ def run_request(body: RunBody, who: Identity, *, key: str | None, trace: str | N
     return RunRequest(
         backend=body.backend,
         query=body.query,
+        model=body.model,
         user_id=who.user_id,
         subagent_id=body.subagent_id,
         repo=repo,

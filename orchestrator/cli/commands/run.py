@@ -58,6 +58,7 @@ class RunCommand(click.Command):
     type=click.Choice(["overlay", "copy", "direct", "readonly"]),
     help="overlay: the repo stays as it is; direct: the agent writes into it; readonly.  Default: overlay.",
 )
+@click.option("--model", metavar="NAME", help="The model, by the provider's name for it.  Default: as configured.")
 @click.option("--tier", type=click.Choice(["0", "1"]), help="0: network; 1: none but the way to the model provider.")
 @click.option(
     "--egress",
@@ -151,6 +152,7 @@ def request_body(backend: str, query: str, repo: str | None, options: Mapping[st
     body = {
         "backend": backend,
         "query": query,
+        "model": options["model"],
         "subagent_id": options["subagent"],
         "repo": repo,
         "tier": None if options["tier"] is None else int(options["tier"]),

@@ -24,21 +24,25 @@ _CUT: Final = " …[cut]"
 
 
 def argv_of(
-    adapter: BaseAdapter, prompt: str, *, session_id: str | None, binary: str | None, gateway: bool
+    adapter: BaseAdapter, prompt: str, *, session_id: str | None, model: str | None, binary: str | None, gateway: bool
 ) -> list[str]:
     """The container's command.  ``binary``: instead of the adapter's.  ``gateway``: the run has one."""
     argv = adapter.build_argv(prompt=prompt, session_id=session_id, cwd=Path(WORKSPACE_DIR))
-    return [ENTRY, binary or argv[0], *argv[1:], *(adapter.gateway_argv(GATEWAY_URL) if gateway else [])]
+    chosen = [] if model is None else adapter.model_argv(model)
+    return [ENTRY, binary or argv[0], *argv[1:], *chosen, *(adapter.gateway_argv(GATEWAY_URL) if gateway else [])]
 
 
-def env_of(adapter: BaseAdapter, credential: Resolved, token: str, *, gateway: bool = True) -> dict[str, str]:
+def env_of(
+    adapter: BaseAdapter, credential: Resolved, token: str, *, model: str | None = None, gateway: bool = True
+) -> dict[str, str]:
     """The container's environment: the run's token where the CLI expects a key, never the key."""
     home = Path(HOME_DIR)
     route = adapter.gateway_env(GATEWAY_URL) if gateway else {}
+    chosen = {} if model is None else adapter.model_env(model)
     creds = Credentials(
         api_key=token if credential.api_key is not None else None,
         home=home,
-        extra_env={**credential.extra_env, **route, "PODMENTOR_CONTROL": CONTROL_DIR},
+        extra_env={**credential.extra_env, **route, **chosen, "PODMENTOR_CONTROL": CONTROL_DIR},
     )
     return adapter.build_env(creds=creds, home=home)
 

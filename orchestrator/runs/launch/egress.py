@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from orchestrator.config.hosts import HostPattern, as_address, egress_pattern, parse_pattern
 from orchestrator.config.models import Config
@@ -12,6 +14,8 @@ from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
 from orchestrator.contract.egress import EGRESS_PORT
 from orchestrator.errors import ForbiddenError, InvalidRequestError
 
+_VERSION: Final = re.compile(r"/v\d+(?:(?:alpha|beta)\d*)?(?=/|$)")
+_VERSION_AT_END: Final = re.compile(_VERSION.pattern + "$")
 PROXY_VARIABLES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 NO_PROXY: Final = "localhost,127.0.0.1,::1"
 """What is inside the container itself: its gateway, and servers that the agent starts."""
@@ -39,7 +43,22 @@ def route_of(
             )
         if tier == 0 and base_url is None:
             return None
-    return route if route is None or base_url is None else replace(route, upstream=base_url.rstrip("/"))
+    return route if route is None or base_url is None else replace(route, upstream=_upstream(route, base_url))
+
+
+def _upstream(route: GatewayRoute, base_url: str) -> str:
+    """``base_url`` such that the paths of the CLI's requests fit behind it.
+
+    It may end in the API's version or not.  Most CLIs begin their paths with the version, so here it must not; where
+    the adapter's own upstream has it, the CLI does not, and here it must.
+    """
+    base = base_url.rstrip("/")
+    path = urlsplit(base).path
+    if own := _VERSION_AT_END.search(route.upstream):
+        return base if _VERSION.search(path) else base + own[0]
+    if all(_VERSION.match(prefix) for prefix in route.path_prefixes) and (given := _VERSION_AT_END.search(path)):
+        return base.removesuffix(given[0])
+    return base
 
 
 def resolve_egress(

@@ -130,10 +130,13 @@ class Launcher:
                 adapter,
                 prompt,
                 session_id=run.backend_session_id,
+                model=record.model,
                 binary=self._backends[record.backend].binary,
                 gateway=gateway,
             ),
-            env=apply_egress_policy(record.egress, env_of(adapter, credential, token, gateway=gateway)),
+            env=apply_egress_policy(
+                record.egress, env_of(adapter, credential, token, model=record.model, gateway=gateway)
+            ),
             tier=record.tier,
             workspace=prepared.mount,
             home=home,

@@ -20,7 +20,7 @@ from orchestrator.system.sqlite import SqliteThread, transaction
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 SCHEMA = """
 CREATE TABLE subagents (
@@ -50,6 +50,7 @@ CREATE TABLE runs (
   sandbox_id TEXT REFERENCES sandboxes ON DELETE SET NULL,
   user_id TEXT NOT NULL,
   backend TEXT NOT NULL,
+  model TEXT,
   query TEXT NOT NULL,
   state TEXT NOT NULL,
   outcome TEXT,

@@ -106,14 +106,15 @@ class Store:
             ).rowcount:
                 raise NotFoundError(f"there is no subagent {record.subagent_id}")
             connection.execute(
-                "INSERT INTO runs (run_id, subagent_id, user_id, backend, query, state, tier, limits, egress,"
+                "INSERT INTO runs (run_id, subagent_id, user_id, backend, model, query, state, tier, limits, egress,"
                 " metadata, created_at, idempotency_key, request_sha256, traceparent)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     record.run_id,
                     record.subagent_id,
                     record.user_id,
                     record.backend,
+                    record.model,
                     record.query,
                     record.state,
                     record.tier,
@@ -342,6 +343,7 @@ def _stored_run(row: sqlite3.Row) -> StoredRun:
         sandbox_id=row["sandbox_id"],
         user_id=row["user_id"],
         backend=row["backend"],
+        model=row["model"],
         query=row["query"],
         state=row["state"],
         outcome=row["outcome"],

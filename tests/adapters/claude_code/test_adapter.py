@@ -52,6 +52,7 @@ def test_c6_the_environment_is_exactly_this() -> None:
         "HOME": "/home/agent",
         "LANG": "C.UTF-8",
         "ANTHROPIC_API_KEY": "token",
+        "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_MAX_RETRIES": "3",
         "CLAUDE_CODE_TMPDIR": "/tmp",
@@ -122,3 +123,8 @@ def test_a_probe_that_prints_something_else_says_what() -> None:
     assert status.installed
     assert not status.authenticated
     assert "EROFS" in str(status.error)
+
+
+def test_the_model_is_chosen_on_the_command_line() -> None:
+    assert ClaudeCodeAdapter().model_argv("m") == ["--model", "m"]
+    assert ClaudeCodeAdapter().model_env("m") == {}

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from adapters.claude_code import ClaudeCodeAdapter
 from orchestrator.events import (
     Completed,
     Error,
@@ -142,8 +143,8 @@ def test_mcp_servers_that_are_not_there_are_reported() -> None:
     assert isinstance(first, SessionStarted)
     assert first.mcp_servers == servers
     assert rest[:-1] == [
-        Status(phase="mcp_unavailable", info={"server": "b", "state": "failed"}),
-        Status(phase="mcp_unavailable", info={"server": "c", "state": "needs-auth"}),
+        Status(phase="mcp_unavailable", info={"server": "b", "reason": "failed"}),
+        Status(phase="mcp_unavailable", info={"server": "c", "reason": "needs-auth"}),
     ]
 
 
@@ -469,3 +470,10 @@ def test_numbers_that_json_cannot_hold_are_not_passed_on(number: str) -> None:
         INIT, f'{{"type": "result", "is_error": false, "result": "x", "total_cost_usd": {number}}}', exit_code=1
     )
     assert [event.kind for event in events] == ["session_started", "status", "error"]
+
+
+def test_what_the_cli_does_otherwise_than_asked_is_shown() -> None:
+    line = b'{"type":"system","subtype":"informational","content":"Model \\"x\\" is restricted. Using y instead."}\n'
+    start = b'{"type":"system","subtype":"init","session_id":"s"}\n'
+    found = ClaudeCodeAdapter().parser().feed(start + line)[-1]
+    assert found == Status(phase="diagnostic", info={"stderr": 'Model "x" is restricted. Using y instead.'})

@@ -145,3 +145,8 @@ def test_the_probe_looks_into_the_login_that_the_cli_takes_for_one(
     done = subprocess.run(command, check=False, env=env, capture_output=True, text=True, timeout=30)
     assert done.returncode == exit_code, done.stderr
     assert not done.stdout
+
+
+def test_the_model_is_chosen_on_the_command_line() -> None:
+    assert CodexAdapter().model_argv("m") == ["-m", "m"]
+    assert CodexAdapter().model_env("m") == {}

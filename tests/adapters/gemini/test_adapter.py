@@ -76,6 +76,7 @@ def test_the_settings_in_the_image_keep_the_cli_quiet_and_bounded() -> None:
     assert settings["telemetry"]["enabled"] is False
     assert settings["general"] == {
         "maxAttempts": 3,
+        "defaultApprovalMode": "default",
         "enableAutoUpdate": False,
         "enableAutoUpdateNotification": False,
         "sessionRetention": {"enabled": False},
@@ -118,3 +119,8 @@ def test_c9_the_documented_mode_keeps_the_contracts(contract: Contract[[Subject]
 @pytest.mark.parametrize("contract", RECORDING_CONTRACTS, ids=str)
 def test_c9_recordings_of_the_documented_mode(contract: Contract[[Subject, Recording]], recording: Recording) -> None:
     contract(GeminiOneshotAdapter(), recording)
+
+
+def test_the_model_is_chosen_on_the_command_line() -> None:
+    assert GeminiAdapter().model_argv("m") == ["-m", "m"]
+    assert GeminiAdapter().model_env("m") == {}

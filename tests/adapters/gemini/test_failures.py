@@ -71,5 +71,5 @@ def test_the_words_stand_behind_the_advice_and_are_bounded() -> None:
 
 def test_a_model_that_is_not_there_is_named_as_the_trouble() -> None:
     text = "[API Error: models/nope is not found for API version v1beta, or is not supported for generateContent.]"
-    assert "GEMINI_MODEL" in message_of("cli_failed", Failure(text=text, exit_code=1))
-    assert "GEMINI_MODEL" in message_of("cli_failed", Failure(text=wrapped(404, "no such model"), exit_code=148))
+    assert "choose another one" in message_of("cli_failed", Failure(text=text, exit_code=1))
+    assert "choose another one" in message_of("cli_failed", Failure(text=wrapped(404, "no such model"), exit_code=148))

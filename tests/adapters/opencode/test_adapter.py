@@ -190,3 +190,13 @@ def test_the_probe_does_not_load_the_catalogue() -> None:
     assert probe[0] == "env"
     assert f"OPENCODE_MODELS_PATH={env()['OPENCODE_MODELS_PATH']}" in probe
     assert probe[-3:] == ["opencode", "auth", "list"]
+
+
+def test_the_model_is_chosen_in_the_configuration() -> None:
+    adapter = OpenCodeAdapter()
+    assert adapter.model_argv("vendor/m") == []
+    extra = adapter.gateway_env("http://127.0.0.1:8080") | adapter.model_env("vendor/m")
+    env = adapter.build_env(creds=Credentials(api_key="t", extra_env=extra), home=None)
+    config = json.loads(env["OPENCODE_CONFIG_CONTENT"])
+    assert config["model"] == config["small_model"] == "gateway/vendor/m"
+    assert list(config["provider"]["gateway"]["models"]) == ["vendor/m"]

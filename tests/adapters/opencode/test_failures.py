@@ -40,7 +40,7 @@ def test_reasons(failure: Failure, reason: ErrorReason) -> None:
 @pytest.mark.parametrize(
     ("failure", "part"),
     [
-        (Failure(text="x", status=404), "OPENCODE_MODEL"),
+        (Failure(text="x", status=404), "Check model and base_url"),
         (Failure(text="", name="MessageOutputLengthError"), "longer than the model may write"),
         (Failure(text="", name="ContextOverflowError"), "Start a new one"),
         (Failure(text="podmentor: chatgpt.com:443 denied: not on the list", status=403), "allowed_egress"),

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from adapters.opencode import OpenCodeAdapter
 from orchestrator.events import (
     AgentEvent,
     Completed,
@@ -262,3 +263,17 @@ def test_text_without_the_end_of_its_step_may_lack_its_end() -> None:
     assert isinstance(last, Error)
     assert (last.reason, last.details["text"]) == ("cli_failed", "Half an ans")
     assert "may lack its end" in last.message
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Error: Config file at /workspace/opencode.json is not valid JSON(C): \n--- JSONC Input ---\n{\n--- End ---\n",
+        "\x1b[91mError: \x1b[0mConfiguration is invalid at /workspace/opencode.json\n↳ Expected a network, got 3\n",
+    ],
+)
+def test_a_configuration_that_is_refused_is_named(said: str) -> None:
+    [error] = OpenCodeAdapter().parser().close(1, said)
+    assert isinstance(error, Error)
+    assert error.reason == "cli_failed"
+    assert "the repository's configuration file /workspace/opencode.json: correct it" in error.message

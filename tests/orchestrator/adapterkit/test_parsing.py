@@ -33,6 +33,27 @@ def test_lines_that_are_not_understood_become_events() -> None:
     assert events[-1].info["raw"].endswith("[cut: 5000 characters]")
 
 
+def test_a_script_of_the_image_reports_an_mcp_server_that_is_not_there() -> None:
+    [found] = Echo().feed(b'{"type":"podmentor.mcp","server":"db","error":"no such command"}\n')
+    assert found == Status(phase="mcp_unavailable", info={"server": "db", "reason": "no such command"})
+    [unclear] = Echo().feed(b'{"type":"podmentor.mcp","server":7}\n')
+    assert isinstance(unclear, Status)
+    assert unclear.phase == "unparsed"
+
+
+@pytest.mark.parametrize("line", [b'{"text":"a\0\0\0', b"\0\0\0", b'\0\0{"text":"b"}'])
+def test_a_line_that_lost_bytes_keeps_a_run_from_being_completed(line: bytes) -> None:
+    events = Echo().feed(b'{"text":"a"}\n' + line + b'\n{"end":1}\n')
+    assert [event.kind for event in events] == ["message_delta", "status", "error"]
+    last = events[-1]
+    assert isinstance(last, Error)
+    assert (last.reason, last.details["damaged_lines"]) == ("cli_failed", 1)
+
+
+def test_noise_with_nul_bytes_says_nothing_about_the_answer() -> None:
+    assert [event.kind for event in Echo().feed(b'binary \0 noise\n{"end":1}\n')] == ["status", "completed"]
+
+
 def test_deeply_nested_json_does_not_crash() -> None:
     [event] = Echo().feed(b"[" * 200_000 + b"\n")
     assert isinstance(event, Status)

@@ -141,6 +141,13 @@ def test_a_typo_deep_inside_a_backend() -> None:
         ("external_agent: {backends: {'../x': {}}}", "a name has letters"),
         ("external_agent: {backends: {codex: {base_url: 'https://u:p@h'}}}", "base_url: must not hold a user name"),
         ("external_agent: {backends: {codex: {base_url: 'ftp://h'}}}", "base_url: must be a URL"),
+        ("external_agent: {backends: {codex: {base_url: 'https://h/v1/responses'}}}", "leave out /responses"),
+        (
+            "external_agent: {backends: {opencode: {base_url: 'https://h/v1/chat/completions/'}}}",
+            "leave out /chat/comp",
+        ),
+        ("external_agent: {backends: {codex: {model: --yolo}}}", "model: must be a model's name"),
+        ("external_agent: {backends: {codex: {model: 'a b'}}}", "model: must be a model's name"),
         ("external_agent: {backends: {codex: {allowed_egress: ['*']}}}", r"allowed_egress\[0\]: is too broad"),
         ("external_agent: {backends: {codex: {allowed_egress: ['*.com']}}}", "too broad"),
         ("external_agent: {backends: {codex: {allowed_egress: ['https://x.y']}}}", "must be a host name"),

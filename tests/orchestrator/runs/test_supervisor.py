@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.contract.adapter import Resumed, StreamParser
 from orchestrator.contract.runs import LimitsRequest, RunFilter
-from orchestrator.errors import QueueFullError, SandboxError, ShuttingDownError, StorageError
+from orchestrator.errors import InvalidRequestError, QueueFullError, SandboxError, ShuttingDownError, StorageError
 from orchestrator.events import AgentEvent
 from orchestrator.runs.limits import monitor
 from tests.fakes.adapter import EchoAdapter, EchoParser
@@ -158,6 +158,38 @@ async def test_words_for_the_gateway_come_last(world: World, monkeypatch: pytest
         assert box.spec.argv == ["podmentor-entry", "echo-cli", "--cwd", "/workspace", "--at", "http://127.0.0.1:8080"]
         answer(box)
         await service.finished(run.run_id)
+
+
+class Choosing(EchoAdapter):
+    def model_argv(self, model: str) -> list[str]:
+        return ["--model", model]
+
+    def model_env(self, model: str) -> dict[str, str]:
+        return {"ECHO_MODEL": model}
+
+
+@pytest.mark.parametrize(
+    ("asked", "configured", "told"), [("big", "small", "big"), (None, "small", "small"), (None, None, None)]
+)
+async def test_the_model_is_the_requests_else_the_configured_one(
+    tmp_path: Path, asked: str | None, configured: str | None, told: str | None
+) -> None:
+    backends = {"echo": {"model": configured}}
+    world = World(tmp_path, external_agent={"backends": backends})
+    async with world.service() as service:
+        service.adapters["echo"] = Choosing()
+        run = await service.submit(model=asked)
+        box = await service.box()
+        assert box.spec.argv[4:] == ([] if told is None else ["--model", told])
+        assert box.spec.env.get("ECHO_MODEL", "theirs") == (told or "theirs")
+        answer(box)
+        assert (await service.finished(run.run_id)).model == told
+
+
+async def test_an_adapter_that_cannot_choose_a_model_refuses_one(world: World) -> None:
+    async with world.service() as service:
+        with pytest.raises(InvalidRequestError, match="the adapter of echo cannot choose a model"):
+            await service.submit(model="big")
 
 
 async def test_a_session_in_which_nothing_was_said_is_not_resumed(world: World) -> None:

@@ -545,3 +545,16 @@ def watch(name: str) -> asyncio.Event:
     logger.setLevel(logging.INFO)
     logger.addHandler(Handler())
     return seen
+
+
+@pytest.mark.parametrize("model", ["-m", "--yolo", "", "two words", "ümlaut", "x" * 201, "a\nb", 3])
+async def test_a_model_that_cannot_be_a_name_is_refused(api: Api, model: object) -> None:
+    answer = await api.post("/v1/runs", {"backend": "claude-code", "query": "x", "model": model})
+    assert (answer.status, api.runs.requests) == (400, [])
+    assert answer.json["errors"][0]["field"] == "model"
+
+
+async def test_a_model_is_passed_on_and_recorded(api: Api) -> None:
+    answer = await api.post("/v1/runs", {"backend": "claude-code", "query": "x", "model": "vendor/model-1.5:free"})
+    assert (answer.status, answer.json["model"]) == (202, "vendor/model-1.5:free")
+    assert api.runs.requests[0].model == "vendor/model-1.5:free"

@@ -96,6 +96,11 @@ def test_what_the_run_may_reach_is_narrowed(
     assert api.bodies[0]["egress"] == sent
 
 
+def test_the_model_is_passed_on(invoke: Invoke, api: FakeApi, served: ThreadedApi) -> None:
+    assert invoke("run", "claude-code", "x", "--model", "opus[1m]").exit_code == 0
+    assert api.bodies[0]["model"] == "opus[1m]"
+
+
 def test_a_subagent_is_gone_on_with_by_the_beginning_of_its_id(
     invoke: Invoke, api: FakeApi, served: ThreadedApi
 ) -> None:

@@ -19,7 +19,7 @@ from orchestrator.errors import (
     SandboxError,
     StorageError,
 )
-from orchestrator.runs.launch.egress import _apply_egress_policy, added_rule, resolve_egress, settle_egress
+from orchestrator.runs.launch.egress import _apply_egress_policy, added_rule, resolve_egress, route_of, settle_egress
 from tests.fakes.adapter import EchoAdapter
 from tests.orchestrator.runs.harness import USER, Service, World, answer, shape
 
@@ -30,6 +30,36 @@ class Reaching(EchoAdapter):
 
 def config(**backend: Any) -> Config:
     return Config.model_validate({"external_agent": {"default_sandbox_tier": 1, "backends": {"echo": backend}}})
+
+
+UNVERSIONED = GatewayRoute(
+    upstream="https://api.openai.com/v1", key_headers=("authorization",), path_prefixes=("/chat/completions",)
+)
+VERSIONED = GatewayRoute(upstream="https://a", key_headers=("x-api-key",), path_prefixes=("/v1/x", "/v1beta/x"))
+BARE = GatewayRoute(upstream="https://a", key_headers=("x-api-key",), path_prefixes=("/chat",))
+
+
+@pytest.mark.parametrize(
+    ("route", "base_url", "upstream"),
+    [
+        (VERSIONED, "https://proxy.example/anthropic", "https://proxy.example/anthropic"),
+        (VERSIONED, "https://api.anthropic.com/v1", "https://api.anthropic.com"),
+        (VERSIONED, "https://generativelanguage.googleapis.com/v1beta/", "https://generativelanguage.googleapis.com"),
+        (VERSIONED, "https://v1/v1x", "https://v1/v1x"),
+        (UNVERSIONED, "https://openrouter.ai/api", "https://openrouter.ai/api/v1"),
+        (UNVERSIONED, "https://openrouter.ai/api/v1", "https://openrouter.ai/api/v1"),
+        (UNVERSIONED, "https://g.example/v1beta/openai", "https://g.example/v1beta/openai"),
+        (UNVERSIONED, "http://127.0.0.1:4000", "http://127.0.0.1:4000/v1"),
+        (BARE, "https://peer.example/v1", "https://peer.example/v1"),
+    ],
+)
+def test_a_base_url_may_end_in_the_version_or_not(
+    route: GatewayRoute, base_url: str, upstream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EchoAdapter, "gateway", route)
+    found = route_of(EchoAdapter(), subscription=False, tier=1, base_url=base_url)
+    assert found is not None
+    assert found.upstream == upstream
 
 
 # --- the rules ------------------------------------------------------------------------------------------------------
