@@ -125,7 +125,7 @@ def judge(evidence: Evidence, checks: Sequence[Check] = CHECKS) -> tuple[CheckRe
 
 
 def capabilities_of(results: Sequence[CheckResult], checks: Sequence[Check] = CHECKS) -> dict[str, bool]:
-    """What the CLI can do, as far as the checks tell."""
+    """What the CLI can do, as far as the checks show."""
     by_number = {result.number: result for result in results}
     return {
         check.capability: by_number[check.number].outcome == "pass"

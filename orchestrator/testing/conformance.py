@@ -198,7 +198,7 @@ def _deterministic(adapter: Subject, recording: Recording) -> None:
     assert seen[0] == seen[1] == play(adapter, recording), "two parsers disagree"
 
 
-@RECORDING_CONTRACTS("C04", "every tool result follows its call, and no call is told twice")
+@RECORDING_CONTRACTS("C04", "every tool result follows its call, and no call is reported twice")
 def _tools(adapter: Subject, recording: Recording) -> None:
     calls_before_results(play(adapter, recording))
 
@@ -217,9 +217,9 @@ def _truncated(adapter: Subject, recording: Recording) -> None:
             short = Recording(name=recording.name, stdout=b"".join(lines[:count]), exit_code=code)
             events = play(adapter, short)
             one_terminal(events, f"{count} lines, exit code {code}")
-            if adapter.supports_stream_json:  # else nothing is told before the end, and half a text is another text
-                said = f"{count} lines give other events than the whole has first"
-                assert events[:-1] == whole[: len(events) - 1], said
+            if adapter.supports_stream_json:  # else nothing is reported before the end, and half a text is another text
+                message = f"{count} lines give other events than the whole has first"
+                assert events[:-1] == whole[: len(events) - 1], message
 
 
 @RECORDING_CONTRACTS("C07", "invalid UTF-8 anywhere is survived")
