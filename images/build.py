@@ -32,7 +32,7 @@ from images.trust import extra_certificates
 from orchestrator.contract.images import BuildProgress, ListedImage, ProgressSink, RemovedImage
 from orchestrator.contract.sandbox import ImageRef
 from orchestrator.errors import ImageBuildError
-from orchestrator.system.files import try_lock
+from orchestrator.system.locks import try_lock
 
 ROOTFS_SECONDS = 900.0
 BUILD_SECONDS = 1800.0

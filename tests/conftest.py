@@ -20,6 +20,8 @@ IMAGES = ("tests/podman/test_images.py", "tests/podman/test_upgrade.py", "tests/
 """Builds of images take turns: in one process, where none waits for another."""
 
 ONE_SERVICE = ("tests/podman/test_hostile_resources.py", "tests/podman/test_repository_settings.py")
+ONE_DISK = ("tests/podman/test_full_disk.py",)
+"""Each fills the one small disk."""
 
 
 def together(nodeid: str) -> str:
@@ -29,7 +31,7 @@ def together(nodeid: str) -> str:
         return "images"
     if module == "tests/podman/test_backends.py":
         return f"{module}[{nodeid.rpartition('[')[2]}"  # the backend
-    return nodeid if module.startswith("tests/podman/") and module not in ONE_SERVICE else module
+    return nodeid if module.startswith("tests/podman/") and module not in (*ONE_SERVICE, *ONE_DISK) else module
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]

@@ -36,11 +36,13 @@ def create_app(
     config: Config,
     instance: str,
     version: str,
+    embedded: bool = False,
     stall_seconds: float = STALL_SECONDS,
 ) -> web.Application:
     """The HTTP API over the services that are handed in.
 
-    ``instance``: tells services on one machine apart (shown by /healthz).  ``stall_seconds``: how long one write to a
+    ``instance``: tells services on one machine apart (shown by /healthz, as is ``embedded``: the service ends with the
+    command that it is inside of).  ``stall_seconds``: how long one write to a
     streaming client may take.  The application owns nothing of what it is handed: whoever made it closes it.
     """
     app = web.Application(
@@ -54,7 +56,7 @@ def create_app(
     app[context.OWN_KEYS] = own_keys
     app[context.METRICS] = metrics
     app[context.CONFIG] = config
-    app[context.ABOUT] = context.About(instance=instance, version=version)
+    app[context.ABOUT] = context.About(instance=instance, version=version, embedded=embedded)
     app[context.TASKS] = TaskOwner("api")
     app[context.STALL_SECONDS] = stall_seconds
     app[context.SPEC] = dumps(with_version(_SPEC, version))

@@ -24,6 +24,8 @@ class About:
 
     instance: str
     version: str
+    embedded: bool
+    """It is inside a command, and ends with it."""
 
 
 ACCOUNTS: Final[web.AppKey[AccountService]] = web.AppKey("accounts")

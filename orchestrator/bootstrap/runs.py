@@ -151,6 +151,7 @@ def assemble_runs(
         store=store,
         journal=journal,
         runtime=runtime,
+        workspaces=workspaces,
         audit=audit,
         supervisor=supervisor,
         backends=backends,

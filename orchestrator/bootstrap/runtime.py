@@ -17,7 +17,7 @@ from orchestrator.errors import ConflictError, StorageError
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.podman.service import podman_environment
 from orchestrator.runs.limits.free_space import refuse_full
-from orchestrator.system.files import try_lock
+from orchestrator.system.locks import try_lock
 
 __all__ = ["instance_id", "make_directories", "owned", "podman_runtime"]
 

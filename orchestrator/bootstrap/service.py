@@ -77,7 +77,7 @@ class ServiceHandle:
 
 @asynccontextmanager
 async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> AsyncIterator[ServiceHandle]:
-    """A whole service for as long as the block lasts.
+    """A whole service for as long as the block lasts.  ``listen_tcp`` False: it is embedded in a command.
 
     Raises ConflictError when another one owns the state directory, RuntimeUnavailableError when Podman cannot be used.
     At the end: no more runs are taken, those that run are left to the next service (or waited for, with ``drain``).
@@ -114,6 +114,7 @@ async def running_service(config: Config, paths: Paths, *, listen_tcp: bool) -> 
             config=config,
             instance=service.instance,
             version=release,
+            embedded=not listen_tcp,
         )
         servers = await start_servers(
             app,

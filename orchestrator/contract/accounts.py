@@ -58,8 +58,11 @@ class SubscriptionHomes(Protocol):
         """Which run uses which HOME."""
         ...
 
-    async def ask_removal(self, key: HomeKey) -> None:
-        """From now on no run uses the HOME any more; remembered until ``remove``."""
+    async def ask_removal(self, key: HomeKey, *, unless_used: bool = False) -> None:
+        """From now on no run begins to use the HOME any more, and ``leases`` has all that do; kept until ``remove``.
+
+        ``unless_used``: ConflictError, and nothing asked for, when a run uses it.
+        """
         ...
 
     async def asked_removals(self) -> list[HomeKey]:

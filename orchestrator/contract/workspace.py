@@ -71,7 +71,7 @@ class Workspaces(Protocol):
         ...
 
     def exclusive(self, subagent_id: str) -> AbstractAsyncContextManager[None]:
-        """Nobody else prepares or changes the workspace inside the block."""
+        """Nobody else changes the workspace inside the block, and no run of the subagent is accepted meanwhile."""
         ...
 
     async def run_ended(self, mount: WorkspaceMount, *, run_id: str) -> None:

@@ -31,7 +31,7 @@ from orchestrator.credentials.byo_subscription import (
     storage_error,
 )
 from orchestrator.errors import AuthRequiredError, ConflictError
-from orchestrator.system.files import try_lock
+from orchestrator.system.locks import try_lock
 from orchestrator.system.nofollow import opened, read_file, remove_at, write_file
 from orchestrator.system.tasks import TaskOwner
 
@@ -71,9 +71,12 @@ class Homes:
         """See the Protocol."""
         return dict(await self._known())
 
-    async def ask_removal(self, key: HomeKey) -> None:
+    async def ask_removal(self, key: HomeKey, *, unless_used: bool = False) -> None:
         """See the Protocol."""
-        await asyncio.to_thread(self._note, key, "removal")
+        async with self._one:  # a run that is about to use the HOME has its lease first, or gets none
+            if unless_used and key in (await self._known()).values():
+                raise ConflictError("a run is using this account")
+            await asyncio.to_thread(self._note, key, "removal")
 
     async def asked_removals(self) -> list[HomeKey]:
         """See the Protocol."""
@@ -92,8 +95,8 @@ class Homes:
 
         Raises ConflictError while a run uses it, somebody else logs in, or it is being removed.
         """
-        home = self._allocate(key)
         with self._locked(key, "somebody is logging in to this account already"):
+            home = self._allocate(key)  # not before: a removal that is under way would take it away again
             if running := self._lease_files(key):
                 raise ConflictError(f"the run {running[0]} is using this account: wait for its end, or cancel it")
             yield home
@@ -148,7 +151,12 @@ class Homes:
     def _locked(self, key: HomeKey, taken: str) -> Iterator[None]:
         """Raises ConflictError(``taken``) at once when somebody else has the lock; it goes with its process."""
         self._note(key, "lock")
-        if (descriptor := try_lock(self._notes(key) / "lock")) is None:
+        path = self._notes(key) / "lock"
+        try:
+            descriptor = try_lock(path)
+        except OSError as error:  # gone again with the rest, for example
+            raise storage_error(path, error) from error
+        if descriptor is None:
             raise ConflictError(taken)
         try:
             yield
@@ -180,14 +188,16 @@ class Homes:
         return home
 
     def _leave(self, run_id: str, key: HomeKey) -> list[str]:
-        (self._notes(key) / "leases" / run_id).unlink(missing_ok=True)
         home = existing_home(self._storage, key)
-        if home is None or self._lease_files(key) or self._removal_asked(key):
-            return []
+        others = [name for name in self._lease_files(key) if name != run_id]
         try:
+            if home is None or others or self._removal_asked(key):
+                return []
             return self._put_back(key, home)
         except OSError as error:
-            raise storage_error(home, error) from error
+            raise storage_error(self._notes(key), error) from error
+        finally:  # last: from then on somebody may log in
+            (self._notes(key) / "leases" / run_id).unlink(missing_ok=True)
 
     def _keep(self, key: HomeKey, home: Path, files: Sequence[str]) -> None:
         """Copy what is whole."""

@@ -21,7 +21,7 @@ from typing import Final
 from orchestrator.errors import RuntimeUnavailableError, SandboxError
 from orchestrator.podman.transport import Transport
 from orchestrator.system import processes
-from orchestrator.system.files import try_lock
+from orchestrator.system.locks import try_lock
 from orchestrator.system.processes import HeldProcess
 from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 from orchestrator.system.tasks import TaskOwner, ignore_outcome

@@ -26,7 +26,7 @@ from orchestrator.relay.process.hardening import close_logging, harden, open_log
 from orchestrator.relay.process.server import RelayServer
 from orchestrator.relay.proxy.resolver import FileResolver
 from orchestrator.relay.sockets import Listener, listen
-from orchestrator.system.files import try_lock
+from orchestrator.system.locks import try_lock
 
 log = logging.getLogger(__name__)
 

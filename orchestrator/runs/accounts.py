@@ -88,18 +88,16 @@ class Accounts:
         """Remove the HOME, when nobody uses it any more."""
         self._adapter(backend)
         key = HomeKey(user_id, backend)
-        running = await self._using(key)
-        if running and mode is None:
-            raise ConflictError(
-                f"{len(running)} run(s) use this account now: disconnect with mode=wait (when they have ended) or"
-                " mode=cancel (end them)",
-                run_ids=list(running),
-            )
+        if mode is None and (running := await self._using(key)):
+            raise _in_use(running)
         if key not in await self._homes.asked_removals():  # the caller asks again while it waits
             await self._audit.record(
                 "account.disconnect", actor=actor, user_id=user_id, backend=backend, mode=mode or "none"
             )
-        await self._homes.ask_removal(key)
+        try:
+            await self._homes.ask_removal(key, unless_used=mode is None)
+        except ConflictError:  # a run has begun to use it just now
+            raise _in_use(await self._using(key)) from None
         if mode == "cancel":
             for run_id in await self._using(key):
                 await self._runs.cancel(run_id, user_id=None, actor=actor)
@@ -151,3 +149,11 @@ class Accounts:
         if not adapter.supports_byo_subscription:
             raise InvalidRequestError(f"{backend} cannot use a subscription; use a key", backend=backend)
         return adapter
+
+
+def _in_use(run_ids: list[str]) -> ConflictError:
+    return ConflictError(
+        f"{len(run_ids)} run(s) use this account now: disconnect with mode=wait (when they have ended) or"
+        " mode=cancel (end them)",
+        run_ids=run_ids,
+    )

@@ -21,7 +21,7 @@ from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import ConflictError, InvalidRequestError, NotFoundError, PodmentorError
 from orchestrator.runs.changes import idle
-from orchestrator.runs.storage.store import Store
+from orchestrator.runs.storage.store import Store, StoredSubagent
 from orchestrator.system.times import rfc3339, utc_now
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -50,13 +50,17 @@ class Retention:
     async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
         """Remove a subagent with everything that belongs to it.  Raises NotFoundError, ConflictError, StorageError."""
         async with idle(self._store, self._workspaces, subagent_id, user_id) as (found, _):
-            await self._audit.record(
-                "subagent.deleted", actor=actor, user_id=found.user_id, backend=found.backend, subagent_id=subagent_id
-            )
-            await self._workspaces.discard(subagent_id)
-            for run_id in found.run_ids:
-                await self._runtime.delete_tree(self._paths.run_dir(run_id))
-            await self._store.delete_subagent(subagent_id)
+            await self._remove(found, actor)
+
+    async def _remove(self, found: SubagentRecord, actor: str) -> None:
+        """Remove an idle subagent.  Raises StorageError."""
+        await self._audit.record(
+            "subagent.deleted", actor=actor, user_id=found.user_id, backend=found.backend, subagent_id=found.subagent_id
+        )
+        await self._workspaces.discard(found.subagent_id)
+        for run_id in found.run_ids:
+            await self._runtime.delete_tree(self._paths.run_dir(run_id))
+        await self._store.delete_subagent(found.subagent_id)
 
     async def collect(self, request: GcRequest, *, actor: str = SERVICE) -> GcResult:
         """Make room.  One thing that cannot be removed does not keep the others."""
@@ -72,7 +76,7 @@ class Retention:
         items: list[GcItem] = []
         for found in await self._store.subagents(user_id=None):
             if found.last_used_at < cutoff:
-                items += await self._subagent(found, request, actor)
+                items += await self._subagent(found, cutoff, request, actor)
         removed = {item.id for item in items if item.reason is None}
         for run_id, subagent_id in await self._store.finished_before(cutoff):
             if subagent_id not in removed:
@@ -85,26 +89,30 @@ class Retention:
             dry_run=request.dry_run,
         )
 
-    async def _subagent(self, found: SubagentRecord, request: GcRequest, actor: str) -> list[GcItem]:
-        """The subagent, removed or (with a reason) not; nothing when somebody else has removed it."""
+    async def _subagent(self, found: SubagentRecord, cutoff: str, request: GcRequest, actor: str) -> list[GcItem]:
+        """The subagent, removed or (with a reason) not; nothing when it was removed or used meanwhile."""
         places = [self._paths.subagent_dir(found.subagent_id), *map(self._paths.run_dir, found.run_ids)]
         size = sum([await asyncio.to_thread(disk_usage, place) for place in places])
         try:
-            reason = "one of its runs is not finished" if found.busy else None
-            if reason is None and not request.unapplied:
-                reason = await self._unapplied(found.subagent_id)
-            if reason is None and not request.dry_run:
-                await self.delete_subagent(found.subagent_id, user_id=None, actor=actor)
+            if found.busy:
+                reason: str | None = "one of its runs is not finished"
+            else:
+                async with idle(self._store, self._workspaces, found.subagent_id, None) as stored:
+                    if stored.record.last_used_at >= cutoff:
+                        return []
+                    reason = None if request.unapplied else await self._unapplied(stored)
+                    if reason is None and not request.dry_run:
+                        await self._remove(stored.record, actor)
         except NotFoundError:
             return []
         except PodmentorError as error:
             reason = error.message
         return [GcItem(kind="conversation", id=found.subagent_id, bytes=size, reason=reason)]
 
-    async def _unapplied(self, subagent_id: str) -> str | None:
-        """Why its changes speak against removing it.  Raises NotFoundError when it is gone."""
-        found, source = await self._store.subagent(subagent_id, user_id=None)
-        mount = self._workspaces.mount_of(subagent_id=subagent_id, source=source, mode=found.workspace)
+    async def _unapplied(self, stored: StoredSubagent) -> str | None:
+        """Why the changes of an idle subagent speak against removing it."""
+        found, source = stored
+        mount = self._workspaces.mount_of(subagent_id=found.subagent_id, source=source, mode=found.workspace)
         if mount.upper is None or not await asyncio.to_thread(mount.upper.exists):
             return None
         try:

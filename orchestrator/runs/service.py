@@ -7,7 +7,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -26,6 +26,7 @@ from orchestrator.contract.runs import (
 )
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.types import AuthStatus, ResourceLimits
+from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import ConflictError, ForbiddenError, InvalidRequestError, NotFoundError
 from orchestrator.events import EventRecord, Status
 from orchestrator.runs.backends import Backends
@@ -53,6 +54,7 @@ class Runs:
         store: Store,
         journal: Journal,
         runtime: Runtime,
+        workspaces: Workspaces,
         audit: Audit,
         supervisor: Supervisor,
         backends: Backends,
@@ -63,6 +65,7 @@ class Runs:
         self._store = store
         self._journal = journal
         self._runtime = runtime
+        self._workspaces = workspaces
         self._audit = audit
         self._supervisor = supervisor
         self._backends = backends
@@ -70,15 +73,22 @@ class Runs:
 
     async def submit(self, request: RunRequest) -> RunRecord:
         """Accept a run."""
-        await self._supervisor.check_accepting()
+        async with self._supervisor.place():
+            stored = await self._accept(request)
+        return self._placed(stored.record)
+
+    async def _accept(self, request: RunRequest) -> StoredRun:
         new = await self._new_run(request)
         record = new.record
-        stored = await self._store.insert_run(
-            new,
-            new_subagent=request.subagent_id is None,
-            idempotency_key=request.idempotency_key,
-            request_sha256=_fingerprint(request),
-        )
+        async with AsyncExitStack() as stack:
+            if request.subagent_id is not None:  # else whoever found it idle would not notice that it is so no more
+                await stack.enter_async_context(self._workspaces.exclusive(request.subagent_id))
+            stored = await self._store.insert_run(
+                new,
+                new_subagent=request.subagent_id is None,
+                idempotency_key=request.idempotency_key,
+                request_sha256=_fingerprint(request),
+            )
         if stored.record.run_id == record.run_id:
             await self._audit.note(
                 "run.submitted",
@@ -93,7 +103,7 @@ class Runs:
             )
             await self._supervisor.enqueue(record)
             stored = await self._store.run(record.run_id)  # the answer is about now: it may be starting
-        return self._placed(stored.record)
+        return stored
 
     async def _new_run(self, request: RunRequest) -> StoredRun:
         adapter = self._backends.adapter(request.backend)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final, Literal, TypeAlias
 
 from orchestrator.config.models import Config, Paths
@@ -76,6 +77,8 @@ class Supervisor:
         self._new_driver = new_driver
         self._tasks = TaskOwner("supervisor")
         self._queue = Queue(max_concurrent=config.runs.max_concurrent, on_admit=self._admit)
+        self._reserved = 0
+        """Places in the queue of runs that are being accepted."""
         self._drivers: dict[str, RunDriver] = {}
         self._reported: dict[str, tuple[int, ClaimKind | None]] = {}
         """The place of each waiting run as its last event has it, and what it waits for."""
@@ -146,16 +149,25 @@ class Supervisor:
 
     # --- from accepted to finished ----------------------------------------------------------------------------------
 
-    async def check_accepting(self) -> None:
-        """Raises ShuttingDownError, QueueFullError, StorageError (no room left on the disk)."""
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """A place in the queue for the run that is accepted inside the block; nobody else gets it meanwhile.
+
+        Raises ShuttingDownError, QueueFullError, StorageError (no room left on the disk).
+        """
         if not self._accepting:
             raise ShuttingDownError("the service is stopping and takes no more runs; try again when it is back")
-        if (waiting := len(self._queue.waiting)) >= self._limits.max_queued:
+        if (waiting := len(self._queue.waiting) + self._reserved) >= self._limits.max_queued:
             raise QueueFullError(f"{waiting} runs are waiting already; try again later", retry_after=5)
-        await self._space.check()
+        self._reserved += 1
+        try:
+            await self._space.check()
+            yield
+        finally:
+            self._reserved -= 1
 
     async def enqueue(self, record: RunRecord) -> None:
-        """Put a stored run into the queue; its first event reports its place."""
+        """Put a stored run into the queue, inside ``place``; its first event reports its place."""
         entry = Waiting(record.run_id, self._claims(record, await self._account(record)))
         ahead, waits_for = len(self._queue.waiting), self._queue.waits_for(entry)
         self._reported[record.run_id] = (ahead, waits_for)
@@ -163,6 +175,10 @@ class Supervisor:
             await self._append_position(record.run_id, ahead, waits_for)
         except StorageError as error:  # the run is stored: it must not wait for a restart
             log.warning("run %s: its place could not be noted: %s", record.run_id, error.message)
+        if record.run_id in self._cancelled:  # since it was stored
+            self._reported.pop(record.run_id, None)
+            self._end_later(record, CANCELLED)
+            return
         self._queue.join(entry)
         self._queue.admit()
         self._report_positions()

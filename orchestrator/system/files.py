@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, files that only their owner can have written, and lock files.
+"""Files that are there whole or not at all, and files that nobody but their owner can have written.
 
 Everything blocks.  For what lies below a directory that an agent can write to, see ``nofollow``.
 """
@@ -6,7 +6,6 @@ Everything blocks.  For what lies below a directory that an agent can write to, 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -92,20 +91,3 @@ def _draft(path: Path, data: bytes, *, durable: bool) -> Iterator[Path]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
-
-
-def try_lock(path: Path) -> int | None:
-    """Lock the file ``path`` (made with mode 0600 when it is not there); None when somebody else has it locked.
-
-    The lock lasts as long as the returned descriptor, which the caller closes, or this process.  It does not wait:
-    ``flock`` has no wait with a limit that a cancellation could interrupt.  Raises OSError.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            return None
-        raise
-    return descriptor

@@ -1,7 +1,7 @@
 """The workspaces as the rest of the service knows them: prepared, looked at, applied, taken back.
 
 ``DirectoryWorkspaces`` keeps the event loop free and locks; what it does to one overlay is in ``Review``.  What changes
-something runs inside ``exclusive``, so that no run is prepared meanwhile, and one apply at a time.
+something runs inside ``exclusive``, so that no run is accepted meanwhile, and one apply at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
+from weakref import WeakValueDictionary
 
 from orchestrator.config.models import Paths
 from orchestrator.contract.changes import (
@@ -68,7 +69,8 @@ class DirectoryWorkspaces:
         self._directories = Directories(paths, delete_tree)
         self._delete_tree = delete_tree
         self._whiteout = whiteout
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By subagent; each lasts as long as somebody has it or waits for it."""
         self._applying = asyncio.Lock()
 
     async def prepare(self, *, subagent_id: str, source: Path | None, mode: Mode) -> Prepared:
@@ -111,14 +113,10 @@ class DirectoryWorkspaces:
 
     @asynccontextmanager
     async def exclusive(self, subagent_id: str) -> AsyncIterator[None]:
-        """Nobody else prepares or changes this workspace inside the block."""
+        """See ``contract.workspace.Workspaces``."""
         lock = self._locks.setdefault(subagent_id, asyncio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked():
-                self._locks.pop(subagent_id, None)
+        async with lock:
+            yield
 
     async def list_changes(self, mount: WorkspaceMount, selection: ChangeSelection = EVERYTHING) -> list[FileChange]:
         """The changed files, sorted by path; line counts are 0 for binary ones.  Ignored files are among them, marked.

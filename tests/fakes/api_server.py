@@ -128,6 +128,8 @@ class FakeApi:
 
     steps: list[Step] = field(default_factory=lambda: list(HELLO))
     token: str = "pml_local"
+    embedded: bool = False
+    """It says that it is inside a command."""
     hang: bool = False
     """Leave the last event out until the run is cancelled."""
     stop_short: int | None = None
@@ -205,7 +207,7 @@ class FakeApi:
         return response
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
+        return web.json_response({"status": "ok", "embedded": self.embedded})
 
     async def _submit(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.json())

@@ -20,6 +20,8 @@ class Health(Answer):
     instance: str
     """Tells services on one machine apart."""
     version: str
+    embedded: bool
+    """The service is inside a command (``podmentor run``, for example) and ends with it."""
 
 
 class Readiness(BaseModel):
@@ -33,7 +35,9 @@ class Readiness(BaseModel):
 async def get_health(request: web.Request) -> web.StreamResponse:
     """GET /healthz."""
     about = request.app[context.ABOUT]
-    return json_answer({"status": "ok", "instance": about.instance, "version": about.version})
+    return json_answer(
+        {"status": "ok", "instance": about.instance, "version": about.version, "embedded": about.embedded}
+    )
 
 
 async def get_readiness(request: web.Request) -> web.StreamResponse:

@@ -129,13 +129,14 @@ class ApiClient:
             raise RemoteError(f"the service at {self._where} did not answer with a JSON object; is this podmentor?")
         return found
 
-    async def healthy(self) -> bool:
-        """Whether a service answers."""
+    async def health(self) -> Mapping[str, Any] | None:
+        """What the service says of itself; None: none answers."""
         try:
             async with self._session.get(self._base + "/healthz", timeout=aiohttp.ClientTimeout(total=5)) as response:
-                return response.status == 200
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return False
+                found = await response.json() if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
 
     async def submit(self, body: Mapping[str, Any], *, key: str) -> dict[str, Any]:
         """Have a run accepted; ``key`` makes a second try harmless.  {run_id, subagent_id}."""

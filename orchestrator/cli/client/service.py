@@ -29,6 +29,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 WAIT_FOR_WINNER = 30.0
 """Seconds to wait for the socket of whoever holds the state directory's lock."""
+_START_ONE = "podmentor serve starts one that goes on"
 _REMOTE_PATIENCE = 60.0
 _POLL = 0.1
 _STOP_SECONDS = 20.0
@@ -41,9 +42,13 @@ _SHOWN = 4
 class ServiceLink:
     """The way to a service; ``client`` is usable inside ``async with``."""
 
-    def __init__(self, context: CliContext, *, join: bool = True) -> None:
-        """``join`` False: always a service of our own; ConflictError when there is one already."""
+    def __init__(self, context: CliContext, *, join: bool = True, lasting: bool = False) -> None:
+        """``join`` False: always a service of our own; ConflictError when there is one already.
+
+        ``lasting``: only one that ends with no command, this one or another; ServiceGoneError when there is none.
+        """
         self._join_others = join
+        self._lasting = lasting
         self._context = context
         self._client: ApiClient | None = None
         self._owner = TaskOwner("cli.service")
@@ -125,6 +130,8 @@ class ServiceLink:
                     ) from error
                 await asyncio.sleep(_POLL)
                 continue
+            if self._lasting:
+                raise ServiceGoneError(f"no service is running: {_START_ONE}")
             await self._use(ApiClient(socket=handle.socket, token=handle.token))
             return
 
@@ -132,8 +139,10 @@ class ServiceLink:
         if not await asyncio.to_thread(socket.is_socket):
             return False
         async with ApiClient(socket=socket, token="") as probe:  # healthz asks for none
-            if not await probe.healthy():
+            if (health := await probe.health()) is None:
                 return False
+        if self._lasting and health.get("embedded"):
+            raise ServiceGoneError(f"the service is inside another podmentor command and ends with it: {_START_ONE}")
         token = await asyncio.to_thread(_read_token, token_file)
         await self._use(ApiClient(socket=socket, token=token))
         return True
@@ -167,7 +176,7 @@ class ServiceLink:
             raise UnauthorizedError("no token for the service at --url: set PODMENTOR_TOKEN")
         client = ApiClient(url=url, token=self._context.remote_token, patience=_REMOTE_PATIENCE)
         async with ApiClient(url=url, token="") as probe:
-            if not await probe.healthy():
+            if await probe.health() is None:
                 raise ServiceGoneError(f"no podmentor service answers at {url}")
         return client
 

@@ -20,7 +20,7 @@ from orchestrator.cli.signals import InterruptedByUserError, Interrupts
 from orchestrator.cli.ui.output import Output
 from orchestrator.cli.ui.safe import one_line, to_json
 from orchestrator.config.load import KEY_VARIABLES
-from orchestrator.errors import NotFoundError, PodmentorError, ServiceGoneError, UnknownBackendError
+from orchestrator.errors import NotFoundError, PodmentorError, UnknownBackendError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
@@ -190,7 +190,7 @@ class Run:
     async def perform(self) -> int:
         """The whole run; its exit code."""
         with Interrupts() as interrupts:
-            link = ServiceLink(self.context)
+            link = ServiceLink(self.context, lasting=self.detach)
             try:
                 await interrupts.guard(link.connect(), interrupts.first)
                 return await self._on_service(link, interrupts)
@@ -202,8 +202,6 @@ class Run:
     async def _on_service(self, link: ServiceLink, interrupts: Interrupts) -> int:
         output = self.output
         if link.embedded:
-            if self.detach:
-                raise ServiceGoneError("--detach leaves the run to a service, and none is running: podmentor serve")
             output.remark("no service is running: this command does its work")
         body = await interrupts.guard(self._continued(link), interrupts.first)
         accepted = await interrupts.guard(submit(link, body), interrupts.second)

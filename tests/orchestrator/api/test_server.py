@@ -172,9 +172,14 @@ async def test_closing_does_not_wait_for_a_request_that_never_ends(tmp_path: Pat
             await asking
 
 
+async def test_a_service_inside_a_command_says_so(start: Any) -> None:
+    api = await start(embedded=True)
+    assert (await api.get("/healthz", who=None)).json["embedded"] is True
+
+
 async def test_health_and_readiness_need_no_token(api: Api) -> None:
     health = await api.get("/healthz", who=None)
-    assert health.json == {"status": "ok", "instance": "i-1", "version": "1.2.3"}
+    assert health.json == {"status": "ok", "instance": "i-1", "version": "1.2.3", "embedded": False}
     assert (await api.get("/readyz", who=None)).status == 200
     api.runs.ready = {"ready": False, "runtime": "podman does not answer"}
     answer = await api.get("/readyz", who=None)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -184,6 +187,46 @@ async def test_asking_for_removal_ends_the_use_and_is_remembered(storage: Path, 
     assert await later.allocate(KEY) == home
 
 
+@pytest.mark.parametrize("unless_used", [False, True])
+async def test_a_run_that_begins_while_removal_is_asked_for_has_its_lease_first(
+    storage: Path, home: Path, monkeypatch: pytest.MonkeyPatch, unless_used: bool
+) -> None:
+    """Else whoever asks would not find it among the runs to end."""
+    homes, real = Homes(storage), Homes._keep
+    begun, go_on, asked = threading.Event(), threading.Event(), asyncio.Event()
+
+    class Watched(asyncio.Lock):
+        async def acquire(self) -> Literal[True]:
+            if begun.is_set():
+                asked.set()
+            return await super().acquire()
+
+    def keep(self: Homes, *args: Any) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        real(self, *args)
+
+    monkeypatch.setattr(homes, "_one", Watched())
+    monkeypatch.setattr(Homes, "_keep", keep)
+    entering = asyncio.create_task(homes.enter("r1", KEY, FILES))
+    assert await asyncio.to_thread(begun.wait, 20)
+    asking = asyncio.create_task(homes.ask_removal(KEY, unless_used=unless_used))
+    waiting = asyncio.create_task(asked.wait())
+    await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    early = asking.done()
+    go_on.set()
+    await entering
+    assert not early
+    if unless_used:
+        with pytest.raises(ConflictError, match="using"):
+            await asking
+    else:
+        await asking
+    assert await homes.leases() == {"r1": KEY}
+    assert await homes.asked_removals() == ([] if unless_used else [KEY])
+
+
 async def test_nobody_logs_in_while_a_run_uses_the_home_and_no_run_begins_during_a_login(
     storage: Path, home: Path
 ) -> None:
@@ -202,6 +245,40 @@ async def test_nobody_logs_in_while_a_run_uses_the_home_and_no_run_begins_during
     await homes.leave("r1")
     with homes.logging_in(KEY):
         assert await homes.usable(KEY) == home
+
+
+async def test_nobody_logs_in_while_a_broken_login_is_put_back(
+    storage: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homes, real = Homes(storage), Homes._put_back
+
+    def put_back(self: Homes, key: HomeKey, at: Path) -> list[str]:
+        with pytest.raises(ConflictError, match="run r1"), Homes(storage).logging_in(key):
+            raise AssertionError
+        return real(self, key, at)
+
+    await homes.enter("r1", KEY, FILES)
+    (home / FILES[0]).write_text("")
+    monkeypatch.setattr(Homes, "_put_back", put_back)
+    assert await homes.leave("r1") == [FILES[0]]
+    with homes.logging_in(KEY):
+        pass
+
+
+async def test_a_login_that_begins_at_the_end_of_a_removal_has_a_home(
+    storage: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homes, real = Homes(storage), Homes._locked
+
+    def locked(self: Homes, key: HomeKey, taken: str) -> AbstractContextManager[None]:
+        monkeypatch.undo()
+        Homes(storage)._remove(key)
+        return real(self, key, taken)
+
+    monkeypatch.setattr(Homes, "_locked", locked)
+    with homes.logging_in(KEY) as found:
+        assert found == home
+        assert found.is_dir()
 
 
 async def test_users_and_names_are_kept_apart(storage: Path, home: Path) -> None:

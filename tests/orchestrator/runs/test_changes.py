@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,71 @@ async def test_an_apply_waits_for_whoever_has_the_workspace(tmp_path: Path) -> N
                 await asyncio.wait_for(service.changes.apply(subagent, ApplyRequest(), user_id=USER), 0.05)
         await service.changes.apply(subagent, ApplyRequest(), user_id=USER)
         assert len(workspaces(service).applied) == 1
+
+
+class Paused:
+    """A method of the workspaces that has begun and goes on when ``go_on`` is set."""
+
+    def __init__(self, service: Service, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go_on, self.asked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        real, exclusive = getattr(service.workspaces, method), service.workspaces.exclusive
+
+        async def paused(*args: Any, **options: Any) -> Any:
+            self.begun.set()
+            await self.go_on.wait()
+            return await real(*args, **options)
+
+        @asynccontextmanager
+        async def watched(subagent_id: str) -> AsyncIterator[None]:
+            if self.begun.is_set():
+                self.asked.set()
+            async with exclusive(subagent_id):
+                yield
+
+        monkeypatch.setattr(service.workspaces, method, paused)
+        monkeypatch.setattr(service.workspaces, "exclusive", watched)
+
+    async def kept_waiting(self, task: asyncio.Task[Any]) -> bool:
+        """Whether ``task`` has come to wait for the workspace; False: it is done without that."""
+        asked = asyncio.create_task(self.asked.wait())
+        await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        return not task.done()
+
+
+async def test_a_run_that_comes_during_an_apply_is_accepted_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with World(tmp_path).service() as service:
+        subagent = await ended(service)
+        paused = Paused(service, "apply", monkeypatch)
+        applying = asyncio.create_task(service.changes.apply(subagent, ApplyRequest(), user_id=USER))
+        await paused.begun.wait()
+        submitting = asyncio.create_task(service.submit(subagent_id=subagent))
+        assert await paused.kept_waiting(submitting)
+        assert not (await service.runs.get_subagent(subagent, user_id=USER)).busy
+        paused.go_on.set()
+        await applying
+        run = await submitting
+        answer(await service.box())
+        assert (await service.finished(run.run_id)).outcome == "completed"
+
+
+async def test_a_run_that_comes_while_its_subagent_is_removed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not be accepted and then vanish with the rest."""
+    async with World(tmp_path).service() as service:
+        subagent = await ended(service)
+        paused = Paused(service, "discard", monkeypatch)
+        deleting = asyncio.create_task(service.runs.delete_subagent(subagent, user_id=USER))
+        await paused.begun.wait()
+        submitting = asyncio.create_task(service.submit(subagent_id=subagent))
+        assert await paused.kept_waiting(submitting)
+        paused.go_on.set()
+        await deleting
+        with pytest.raises(NotFoundError):
+            await submitting
 
 
 async def test_the_repos_state_is_recorded_at_the_end_of_each_run(tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.contract.changes import FileChange
-from orchestrator.contract.runs import GcRequest
+from orchestrator.contract.runs import GcRequest, SubagentRecord
 from orchestrator.errors import ForbiddenError, NotFoundError
 from tests.fakes.workspaces import FakeWorkspaces
 from tests.orchestrator.runs.harness import USER, Service, World, answer
-from tests.orchestrator.runs.test_changes import audit, ended
+from tests.orchestrator.runs.test_changes import Paused, audit, ended
 
 NOW = GcRequest(older_than_days=0)
 CHANGE = FileChange(path="a", change="added", size=1, binary=False, insertions=1, deletions=0)
@@ -52,6 +54,40 @@ async def test_changes_that_nobody_took_stay_unless_told_and_the_log_goes(tmp_pa
         assert (await service.runs.get(run, user_id=USER)).final_text == "hi"
         done = await service.runs.gc(GcRequest(older_than_days=0, unapplied=True), user_id=None)
         assert [item.id for item in done.removed] == [subagent]
+
+
+async def test_what_is_looked_at_cannot_be_used_before_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the changes of a run that comes in between would go too, and nobody would have looked at them."""
+    async with World(tmp_path).service() as service:
+        subagent = await ended(service)
+        paused = Paused(service, "list_changes", monkeypatch)
+        collecting = asyncio.create_task(service.runs.gc(NOW, user_id=None))
+        await paused.begun.wait()
+        submitting = asyncio.create_task(service.submit(subagent_id=subagent))
+        assert await paused.kept_waiting(submitting)
+        paused.go_on.set()
+        assert [item.id for item in (await collecting).removed] == [subagent]
+        with pytest.raises(NotFoundError):
+            await submitting
+
+
+async def test_what_was_used_since_the_list_was_made_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with World(tmp_path).service() as service:
+        subagent = await ended(service)
+        real = service.store.subagents
+
+        async def outdated(*, user_id: str | None, prefix: str | None = None) -> list[SubagentRecord]:
+            found = await real(user_id=user_id, prefix=prefix)
+            monkeypatch.undo()
+            run = await service.submit(subagent_id=subagent)
+            answer(await service.box())
+            await service.finished(run.run_id)
+            return [replace(one, last_used_at="2020-01-01T00:00:00.000000Z") for one in found]
+
+        monkeypatch.setattr(service.store, "subagents", outdated)
+        done = await service.runs.gc(GcRequest(older_than_days=1), user_id=None)
+        assert (done.removed, done.kept) == ((), ())
+        await service.runs.get_subagent(subagent, user_id=USER)
 
 
 async def test_what_is_in_use_stays(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -451,6 +452,24 @@ async def begun(service: Service) -> tuple[RunRecord, Box]:
     box.say(session="s1")
     await service.until(run.run_id, "session_started")
     return run, box
+
+
+async def test_a_run_that_begins_during_the_question_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await prime(world)
+    async with world.service() as service:
+        run, box = await begun(service)
+        real, answers = service.homes.leases, iter([dict[str, HomeKey]()])
+
+        async def leases() -> Mapping[str, HomeKey]:
+            return await real() if (early := next(answers, None)) is None else early
+
+        monkeypatch.setattr(service.homes, "leases", leases)
+        with pytest.raises(ConflictError, match=r"1 run\(s\) use this account") as caught:
+            await accounts_of(service).disconnect(user_id=USER, backend="echo", mode=None, timeout=0)
+        assert caught.value.details["run_ids"] == [run.run_id]
+        assert await service.homes.asked_removals() == []
+        answer(box)
+        await service.finished(run.run_id)
 
 
 async def test_disconnecting_during_a_run_must_say_how(world: World) -> None:

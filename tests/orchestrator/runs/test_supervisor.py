@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.contract.adapter import Resumed, StreamParser
-from orchestrator.contract.runs import LimitsRequest, RunFilter
+from orchestrator.contract.runs import LimitsRequest, RunFilter, RunRecord
 from orchestrator.errors import InvalidRequestError, QueueFullError, SandboxError, ShuttingDownError, StorageError
 from orchestrator.events import AgentEvent
 from orchestrator.runs.limits import monitor
@@ -270,6 +270,30 @@ async def test_cancel_while_it_waits(world: World) -> None:
         await service.finished(third.run_id)
 
 
+async def test_cancel_between_stored_and_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for its turn to end."""
+    world = World(tmp_path, runs={"max_concurrent": 1})
+    async with world.service() as service:
+        await service.submit()
+        await service.box()
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_event: str, **_facts: object) -> None:
+            reached.set()
+            await go_on.wait()
+
+        monkeypatch.setattr(world.audit, "note", slow)
+        submitting = asyncio.create_task(service.submit())
+        await reached.wait()
+        monkeypatch.undo()
+        run, _ = await service.runs.list_runs(RunFilter(user_id=USER))
+        await service.runs.cancel(run.run_id, user_id=USER)
+        go_on.set()
+        await submitting
+        assert (await service.finished(run.run_id)).outcome == "cancelled"
+        assert service.supervisor.counts() == {"queued": 0, "running": 1}
+
+
 async def test_cancel_while_the_container_is_being_made(world: World) -> None:
     world.runtime.hold_create = asyncio.Event()
     async with world.service() as service:
@@ -372,6 +396,32 @@ async def test_the_queue_has_an_end(tmp_path: Path) -> None:
         await service.submit()
         with pytest.raises(QueueFullError):
             await service.submit()
+
+
+async def test_the_queue_s_end_holds_for_runs_that_come_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, runs={"max_concurrent": 1, "max_queued": 5})
+    async with world.service() as service:
+        await service.submit()
+        await service.box()
+        answers = await asyncio.gather(*(service.submit(f"task {n}") for n in range(30)), return_exceptions=True)
+        assert sum(isinstance(one, RunRecord) for one in answers) == 5
+        assert sum(isinstance(one, QueueFullError) for one in answers) == 25
+        assert service.supervisor.counts() == {"queued": 5, "running": 1}
+
+
+async def test_a_place_in_the_queue_comes_back_when_the_run_is_not_accepted(tmp_path: Path) -> None:
+    world = World(tmp_path, runs={"max_queued": 1})
+    async with world.service() as service:
+        with pytest.raises(InvalidRequestError):
+            await service.submit(" ")
+        given_up = asyncio.create_task(service.submit())
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError):
+            await service.submit()
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        await service.submit()
 
 
 async def test_ten_at_once_all_end_well(world: World) -> None:

@@ -1,14 +1,13 @@
-"""Files that are there whole or not at all, and files that nobody else can have written; a lock file has one holder."""
+"""Files that are there whole or not at all, and files that nobody else can have written."""
 
 import os
 import stat
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from orchestrator.system.files import UntrustedFileError, create_private, read_private, try_lock, write_atomic
+from orchestrator.system.files import UntrustedFileError, create_private, read_private, write_atomic
 
 
 def mode_of(path: Path) -> int:
@@ -20,7 +19,8 @@ def names(directory: Path) -> list[str]:
 
 
 @pytest.fixture
-def narrow_umask() -> "object":
+def narrow_umask(tmp_path: Path) -> Iterator[None]:
+    """A mask that takes every right away; the test's directory is made before it holds."""
     before = os.umask(0o777)
     yield
     os.umask(before)
@@ -106,47 +106,3 @@ def test_another_users_file_is_not_trusted(tmp_path: Path) -> None:
     os.chown(tmp_path / "a", 12345, 12345)
     with pytest.raises(UntrustedFileError, match="belongs to uid 12345"):
         read_private(tmp_path / "a", limit=10)
-
-
-HOLDER = """
-import sys
-from pathlib import Path
-from orchestrator.system.files import try_lock
-assert try_lock(Path(sys.argv[1])) is not None
-print("locked", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_lock_has_one_holder_until_it_is_closed(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    first = try_lock(path)
-    assert first is not None
-    assert try_lock(path) is None
-    os.close(first)
-    second = try_lock(path)
-    assert second is not None
-    os.close(second)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "locked\n"
-        assert try_lock(path) is None
-        holder.kill()
-        holder.wait(30)
-    descriptor = try_lock(path)
-    assert descriptor is not None
-    os.close(descriptor)
-
-
-def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="symbolic links"):
-        try_lock(tmp_path / "lock")
-    assert not (tmp_path / "elsewhere").exists()

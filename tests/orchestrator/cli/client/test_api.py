@@ -49,7 +49,7 @@ async def test_a_stream_that_never_comes_back_is_given_up(socket: Path) -> None:
 
 async def test_nobody_there(socket: Path) -> None:
     async with ApiClient(socket=socket, token="x", patience=0.1) as client:
-        assert not await client.healthy()
+        assert await client.health() is None
         with pytest.raises(ServiceGoneError, match="no answer from the service"):
             await client.run("run_1")
         with pytest.raises(ServiceGoneError):
@@ -87,7 +87,7 @@ async def test_ids_never_leave_their_place_in_the_path(socket: Path) -> None:
 
 async def test_over_tcp() -> None:
     async with serve(FakeApi(), None) as port, ApiClient(url=f"http://127.0.0.1:{port}/", token="pml_local") as client:
-        assert await client.healthy()
+        assert await client.health() is not None
         assert len(await read(client)) == len(HELLO)
 
 

@@ -99,6 +99,22 @@ async def test_when_the_service_goes_away_the_stream_goes_on_here(paths: Paths, 
     await link.aclose()
 
 
+async def test_a_lasting_service_is_sought_again_when_it_has_gone(paths: Paths, embedded: None) -> None:
+    """Neither another command's service nor one in this process takes its place."""
+    paths.token_file.write_text("pml_local\n")
+    async with serve(FakeApi(), paths.api_socket):
+        link = ServiceLink(CliContext(), lasting=True)
+        await link.connect()
+    with pytest.raises(ServiceGoneError, match="no service is running"):
+        await link.renew()
+    await link.aclose()
+    async with serve(FakeApi(embedded=True), paths.api_socket):
+        with pytest.raises(ServiceGoneError, match="inside another"):
+            await link.renew()
+    await link.aclose()
+    assert not paths.lock_file.exists()
+
+
 async def test_a_failing_start_is_told_and_leaves_nothing(
     paths: Paths, embedded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

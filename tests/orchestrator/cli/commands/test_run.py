@@ -131,6 +131,18 @@ def test_there_is_nobody_to_leave_a_run_to_without_a_service(invoke: Invoke, emb
     assert "podmentor serve" in found.stderr
 
 
+def test_no_run_is_left_to_a_service_that_ends_with_another_command(
+    invoke: Invoke, api: FakeApi, served: ThreadedApi, place: Path
+) -> None:
+    api.embedded = True
+    found = invoke("run", "claude-code", "x", "--detach")
+    assert found.exit_code == 3
+    assert "inside another podmentor command" in found.stderr
+    assert "podmentor serve" in found.stderr
+    assert api.bodies == []
+    assert invoke("run", "claude-code", "x").exit_code == 0
+
+
 def test_continue_takes_the_latest_of_this_repo_and_backend(
     invoke: Invoke, api: FakeApi, served: ThreadedApi, place: Path
 ) -> None:
