@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.audit import SERVICE
@@ -113,6 +113,10 @@ class RunRecord:
         return f"{prefix}Error ({error.get('reason', 'lost')}): {error.get('message', 'the run has not finished')}"
 
 
+TITLE_CHARS: Final = 80
+"""The longest title of a subagent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentRecord:
     """A conversation: the chain of runs that share a workspace, a home and the CLI's session."""
@@ -122,6 +126,8 @@ class SubagentRecord:
     backend: str
     backend_session_id: str | None
     """The CLI's own session id; None: it has not reported one."""
+    title: str
+    """The first line of its first prompt, cut, until somebody gives it another one; at most ``TITLE_CHARS``."""
     repo: str | None
     workspace: WorkspaceMode
     created_at: str
@@ -210,6 +216,10 @@ class RunService(Protocol):
 
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
         """One subagent.  Raises NotFoundError."""
+        ...
+
+    async def retitle_subagent(self, subagent_id: str, title: str, *, user_id: str | None) -> SubagentRecord:
+        """Give a subagent another title.  Raises NotFoundError."""
         ...
 
     async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:

@@ -31,9 +31,26 @@ def test_script_is_valid_bash(script: Path) -> None:
     assert script.name == "lib.sh" or os.access(script, os.X_OK)
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def shell_scripts() -> list[Path]:
+    """All of the project, by their first line: those that run on the machine, in images and in virtual machines."""
+    found = [ROOT / "scripts/lib.sh"]
+    for place in (".ci", "scripts", "Containerfiles", "tests/vm"):
+        for path in (ROOT / place).rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    first = file.readline()
+                if first.startswith(b"#!") and first.rstrip().endswith((b"/sh", b"bash", b"dash")):
+                    found.append(path)
+    return sorted(found)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed: scripts/test does it")
 def test_shellcheck_finds_nothing() -> None:
-    subprocess.run(["shellcheck", "-x", "-P", str(ROOT / "scripts"), *map(str, SCRIPTS)], check=True)
+    scripts = shell_scripts()
+    assert {*SCRIPTS} <= {*scripts}
+    # Loops over the words of a command are meant: packages have one word each.
+    command = ["shellcheck", "--exclude=SC2013", "-x", "-P", str(ROOT / "scripts")]
+    subprocess.run([*command, *map(str, scripts)], check=True)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +119,11 @@ def test_a_failure_deep_in_a_step_ends_the_script_and_names_the_step() -> None:
 def test_lock_is_held_during_steps_but_not_by_what_they_leave_running(tmp_path: Path) -> None:
     code = """
       SETUP_LOCK=$1/lock; take_lock
-      leave() { sleep 60 >/dev/null 2>&1 & echo "pid $!"; }
+      leave() {
+        sleep 60 >/dev/null 2>&1 & echo "pid $!"
+        # until then the child is a shell, which has the lock as this one has it
+        local name; until read -r name <"/proc/$!/comm" && [[ $name == sleep ]]; do :; done
+      }
       held() { flock --nonblock "$SETUP_LOCK" true && echo free || echo held; }
       step leave leave; step held held; held; release_lock; held
     """
@@ -233,6 +254,12 @@ def test_command_without_set_up_names_quickstart(checkout: Path, tmp_path: Path,
     )
     assert result.returncode == 1
     assert "scripts/quickstart" in result.stderr
+
+
+def test_packages_for_the_tests_are_not_installed_for_those_who_only_run_it() -> None:
+    for_tests = {"shellcheck=shellcheck", "jq=jq"}
+    assert not for_tests & {*bash("wanted_packages run").stdout.splitlines()}
+    assert for_tests < {*bash("wanted_packages dev").stdout.splitlines()}
 
 
 def test_packages_for_virtual_machines_are_wanted_only_by_who_asks() -> None:

@@ -10,7 +10,7 @@ from orchestrator.api.answers import json_answer
 from orchestrator.api.models.base import Answer, Body, NoQuery, PlainName, Query
 from orchestrator.api.requests import path_name, read_body, read_query
 from orchestrator.api.routing import Reply, Route
-from orchestrator.contract.runs import GcRequest, GcResult, SubagentRecord
+from orchestrator.contract.runs import TITLE_CHARS, GcRequest, GcResult, SubagentRecord
 from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, StorageError
 
 
@@ -19,6 +19,13 @@ class SubagentListQuery(Query):
 
     prefix: PlainName | None = None
     """Only subagents whose id begins with this."""
+
+
+class SubagentBody(Body):
+    """What can be changed of a subagent."""
+
+    title: Annotated[str, Field(min_length=1, max_length=TITLE_CHARS, pattern=r"^[^\x00-\x1f\x7f]*$")]
+    """One line."""
 
 
 class GcBody(Body):
@@ -81,6 +88,13 @@ async def get_subagent(request: web.Request) -> web.StreamResponse:
     return json_answer(await request.app[context.RUNS].get_subagent(subagent_id, user_id=scope))
 
 
+async def change_subagent(request: web.Request) -> web.StreamResponse:
+    """PATCH /v1/subagents/{subagent_id}."""
+    subagent_id, scope = _target(request)
+    body = await read_body(request, SubagentBody)
+    return json_answer(await request.app[context.RUNS].retitle_subagent(subagent_id, body.title, user_id=scope))
+
+
 async def delete_subagent(request: web.Request) -> web.StreamResponse:
     """DELETE /v1/subagents/{subagent_id}."""
     subagent_id, scope = _target(request)
@@ -128,6 +142,16 @@ ROUTES: Final = (
         handler=get_subagent,
         tag="subagents",
         summary="One conversation",
+        errors=(NotFoundError,),
+        replies=(Reply(description="The conversation.", model=SubagentRecord),),
+    ),
+    Route(
+        method="PATCH",
+        path="/v1/subagents/{subagent_id}",
+        handler=change_subagent,
+        tag="subagents",
+        summary="Give a conversation another title",
+        body=SubagentBody,
         errors=(NotFoundError,),
         replies=(Reply(description="The conversation.", model=SubagentRecord),),
     ),

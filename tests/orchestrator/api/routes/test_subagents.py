@@ -19,6 +19,18 @@ async def test_conversations_are_listed_and_shown(api: Api) -> None:
     assert len((await api.get("/v1/subagents", who="root")).json["subagents"]) == 2
 
 
+async def test_a_conversation_gets_another_title(api: Api) -> None:
+    api.runs.add_run()
+    path = "/v1/subagents/sub-1"
+    answer = await api.call("PATCH", path, body={"title": "Parser"})
+    assert (answer.status, answer.json["title"]) == (200, "Parser")
+    assert (await api.get(path)).json["title"] == "Parser"
+    for wrong in ({}, {"title": ""}, {"title": "a\nb"}, {"title": "x" * 81}, {"title": "a", "repo": "b"}):
+        assert (await api.call("PATCH", path, body=wrong)).status == 400
+    assert (await api.call("PATCH", path, body={"title": "mine"}, who="bob")).status == 404
+    assert (await api.get(path)).json["title"] == "Parser"
+
+
 async def test_conversations_are_found_by_the_beginning_of_their_id(api: Api) -> None:
     for subagent_id in ("abc", "abd", "b_c", "bxc"):
         api.runs.add_run(subagent_id=subagent_id)
