@@ -15,8 +15,15 @@ from typing import Any, Final, Literal
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.audit import SERVICE, Audit
-from orchestrator.contract.gc import GcRequest, GcResult
-from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
+from orchestrator.contract.runs import (
+    GcRequest,
+    GcResult,
+    RunFilter,
+    RunRecord,
+    RunRequest,
+    SubagentRecord,
+    WorkspaceMode,
+)
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.contract.workspace import Workspaces

@@ -17,8 +17,7 @@ from orchestrator.contract.changes import (
     FileChange,
     FileOutcome,
 )
-from orchestrator.contract.gc import GcItem, GcRequest, GcResult
-from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.contract.runs import GcItem, GcRequest, GcResult, RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, UnknownBackendError
 from orchestrator.events import AgentEvent, Completed, Error, EventRecord, Source, Tokens

@@ -6,10 +6,24 @@ from aiohttp import web
 
 from orchestrator.api import context
 from orchestrator.api.answers import json_answer
-from orchestrator.api.models.base import NoQuery
-from orchestrator.api.models.repos import RepoList
+from orchestrator.api.models.base import Answer, NoQuery
 from orchestrator.api.requests import read_query
 from orchestrator.api.routing import Reply, Route
+
+
+class RepoInfo(Answer):
+    """A repo of the configuration."""
+
+    name: str
+    """What a run names as its `repo`."""
+    path: str | None
+    """On the machine of the service; null for callers who are no admins."""
+
+
+class RepoList(Answer):
+    """By name."""
+
+    repos: list[RepoInfo]
 
 
 async def list_repos(request: web.Request) -> web.StreamResponse:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.contract.changes import ChangeSelection, CommitInfo, FileChange
-from orchestrator.contract.gc import GcRequest
+from orchestrator.contract.runs import GcRequest
 from tests.orchestrator.api.harness import Api
 
 
