@@ -1,14 +1,18 @@
-"""The image builder: makes what is not up to date, and leaves nothing behind when it is stopped."""
+"""The image builder: makes what is not up to date, and leaves nothing behind when it is stopped.
+
+One build at a time in the store of a user's Podman, whatever the state directories are.
+"""
 
 import asyncio
 import contextlib
+import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from images.catalogue import RECIPES, Catalogue, load_catalogue
-from images.lock import build_lock, lock_path
 from images.overrides import Overrides
 from images.plan import (
     Artifact,
@@ -28,6 +32,7 @@ from images.trust import extra_certificates
 from orchestrator.contract.images import BuildProgress, ListedImage, ProgressSink, RemovedImage
 from orchestrator.contract.sandbox import ImageRef
 from orchestrator.errors import ImageBuildError
+from orchestrator.system.locks import try_lock
 
 ROOTFS_SECONDS = 900.0
 BUILD_SECONDS = 1800.0
@@ -38,6 +43,7 @@ _TITLES = {
     "base": "base image: tools, the agent's user, certificates",
     "builder": "build stage with npm (stays out of the images)",
 }
+_POLL_SECONDS = 0.25
 
 
 class PodmanImageBuilder:
@@ -264,3 +270,42 @@ def _write(context: Path, files: Mapping[str, bytes]) -> None:
         path = context / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+
+def lock_path(state_dir: Path) -> Path:
+    """One for all that a user's Podman holds; where there is no place for that, one for the state directory.
+
+    Whoever is stopped in a build, or prunes, removes the working containers that are there: they must not be those of a
+    build that goes on, in another state directory or checkout.
+    """
+    shared = Path(f"/run/user/{os.geteuid()}")
+    return (shared if os.access(shared, os.W_OK) else state_dir) / "podmentor-images.lock"
+
+
+@asynccontextmanager
+async def build_lock(path: Path, *, timeout: float, on_wait: Callable[[], None]) -> AsyncIterator[None]:
+    """Hold the lock file; ``on_wait`` is called once when somebody else has it.
+
+    The kernel releases it when the process ends, however it ends.  Raises ImageBuildError after ``timeout`` seconds.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout
+    waiting = False
+    while (descriptor := _try_lock(path)) is None:  # a build takes minutes, so asking now and then is cheap
+        if not waiting:
+            on_wait()
+            waiting = True
+        if asyncio.get_running_loop().time() > deadline:
+            raise ImageBuildError(f"another build still holds {path} after {timeout:.0f} s")
+        await asyncio.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(path: Path) -> int | None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return try_lock(path)
+    except OSError as error:
+        raise ImageBuildError(f"the lock cannot be used: {path}: {error.strerror}") from error

@@ -105,7 +105,7 @@ network_helper() { # what this release's Podman uses by default
 }
 
 # package=what proves that it is there (commands or files, any of them); found by what is there and not by dpkg, so that
-# a Podman from elsewhere counts.
+# a Podman from elsewhere counts.  wanted_packages [KIND]: as for set_up; without one, what podmentor itself needs
 wanted_packages() {
   cat <<'LIST'
 podman=podman
@@ -122,8 +122,8 @@ python3=/usr/bin/python3
 python3-venv=ensurepip
 LIST
   network_helper
-  if [[ ${WITH_DEV:-} ]]; then
-    printf '%s\n' shellcheck=shellcheck jq=jq
+  if [[ ${1:-} == dev ]]; then
+    printf '%s\n' shellcheck=shellcheck jq=jq # tests of our scripts, and of what runs in the images
   fi
   if [[ ${WITH_VM:-} ]]; then
     printf '%s\n' qemu-system-x86=qemu-system-x86_64 e2fsprogs=mke2fs
@@ -138,6 +138,7 @@ is_there() {
   esac
 }
 
+# missing_packages [KIND]: those that are not there
 missing_packages() {
   local line proofs proof found
   while IFS="=" read -r line proofs; do
@@ -146,12 +147,13 @@ missing_packages() {
       if is_there "$proof"; then found=1; fi
     done
     [[ $found ]] || printf '%s\n' "$line"
-  done < <(wanted_packages)
+  done < <(wanted_packages "$@")
 }
 
+# ensure_packages [KIND]: install what is missing
 ensure_packages() {
   local missing
-  mapfile -t missing < <(missing_packages)
+  mapfile -t missing < <(missing_packages "$@")
   if ((${#missing[@]} == 0)); then
     note 'all there'
     return
@@ -161,7 +163,7 @@ ensure_packages() {
   as_root apt-get update -qq
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     -o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null
-  mapfile -t missing < <(missing_packages)
+  mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]} == 0)) || die "still missing after the installation: ${missing[*]}"
 }
 
@@ -480,10 +482,9 @@ ensure_host() {
 
 # set_up KIND: all that has to be there before a command of ours can run.
 set_up() {
-  [[ $1 == dev ]] && WITH_DEV=1 # what only tests need
   is_root || mkdir -p "$DATA"
   take_lock
-  step 'operating system packages' ensure_packages
+  step 'operating system packages' ensure_packages "$1"
   step "user $RUN_AS" ensure_user
   set_places # the user may be new, and its home is known only now
   step 'runtime directory and container storage' ensure_host

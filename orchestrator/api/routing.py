@@ -46,7 +46,7 @@ class Header:
 class Route:
     """One route, with all that a client must know.  ``public``: needs no token."""
 
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     handler: Handler
     summary: str

@@ -1,7 +1,7 @@
 """What a check is, and the words that checks are made of.  Pure.
 
 A check returns a remark (perhaps empty) when all is well, raises ``FailedError`` when it is not, and
-``UnsupportedError`` when what was seen shows that the CLI cannot do it at all.
+``UnsupportedError`` when what was observed shows that the CLI cannot do it at all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from orchestrator.bench.results import CheckResult, Evidence, Observed, Outcome, Seen
 
 LAST_NUMBER: Final = "B30"
-LAST_TITLE: Final = "the adapter says of itself what was seen"
+LAST_TITLE: Final = "the adapter declares what was observed"
 """Of the check that looks at what the others have found."""
 BOUND_SECONDS: Final = 90.0
 """Within which a run must have ended that the provider refuses again and again."""

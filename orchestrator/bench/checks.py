@@ -18,7 +18,7 @@ OUTPUT_SLACK: Final = 2
 """Tokens of an answer: the protocols count its first or last piece, which may be empty, or do not."""
 _SEQUENCE: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _WHOLE: Final = {None, "end_turn", "stop", "STOP"}
-"""Reasons to stop that tell nothing of a limit."""
+"""Reasons to stop that say nothing of a limit."""
 
 
 @check("B01", "a plain answer arrives whole", "text")
@@ -86,7 +86,7 @@ def _edit(_: Evidence, scenes: dict[str, Seen]) -> str:
     return ""
 
 
-@check("B07", "a failing tool is told as an error, and the run goes on", "fail", capability="tool_errors")
+@check("B07", "a failing tool is reported as an error, and the run goes on", "fail", capability="tool_errors")
 def _fail(_: Evidence, scenes: dict[str, Seen]) -> str:
     run = one(scenes["fail"])
     completed(run)
@@ -102,10 +102,10 @@ def _remember(evidence: Evidence, scenes: dict[str, Seen]) -> str:
     runs = scenes["remember"].runs
     for run in runs:
         completed(run)
-    said = runs[-1].record.final_text or ""
-    if "Ada" not in said and not evidence.supports_resume:
+    answer = runs[-1].record.final_text or ""
+    if "Ada" not in answer and not evidence.supports_resume:
         raise UnsupportedError("the CLI cannot go on with a session")
-    must(len(runs) == 2 and "My name is Ada." in said, f"the second answer was {said!r:.200}")
+    must(len(runs) == 2 and "My name is Ada." in answer, f"the second answer was {answer!r:.200}")
     return ""
 
 
@@ -131,12 +131,12 @@ def _broken(_: Evidence, scenes: dict[str, Seen]) -> str:
     return failed_for(one(scenes["500"]), "provider_unavailable")
 
 
-@check("B13", "retries are told while they go on", "busy", "500", capability="retry_notices")
+@check("B13", "retries are reported while they go on", "busy", "500", capability="retry_notices")
 def _retries(_: Evidence, scenes: dict[str, Seen]) -> str:
-    told = {name: one(scenes[name]).phases().count("retrying") for name in ("busy", "500")}
-    if not any(told.values()):
+    retries = {name: one(scenes[name]).phases().count("retrying") for name in ("busy", "500")}
+    if not any(retries.values()):
         raise UnsupportedError("no status `retrying` came")
-    return ", ".join(f"{count} at {'429' if name == 'busy' else name}" for name, count in told.items())
+    return ", ".join(f"{count} at {'429' if name == 'busy' else name}" for name, count in retries.items())
 
 
 @check("B14", "an answer that breaks off: provider_unavailable", "cut")
@@ -212,7 +212,7 @@ def _unparsed(evidence: Evidence, _: dict[str, Seen]) -> str:
     return f"{sum(1 for _ in evidence.runs())} runs"
 
 
-@check("B22", "tokens are told", "text", capability="usage")
+@check("B22", "tokens are reported", "text", capability="usage")
 def _usage(evidence: Evidence, scenes: dict[str, Seen]) -> str:
     tokens = one(scenes["text"]).record.usage.get("tokens") or {}
     if not (tokens.get("input") and tokens.get("output")):
@@ -228,7 +228,7 @@ def _usage(evidence: Evidence, scenes: dict[str, Seen]) -> str:
     return ", ".join(f"{name} {count}" for name, count in tokens.items())
 
 
-@check("B23", "the cost is told", "text", capability="cost")
+@check("B23", "the cost is reported", "text", capability="cost")
 def _cost(evidence: Evidence, scenes: dict[str, Seen]) -> str:
     cost = one(scenes["text"]).record.usage.get("cost_usd")
     if cost is None:

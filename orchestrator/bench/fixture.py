@@ -53,7 +53,7 @@ class Stage:
     usage: Usage
     """What it counts for the scenario ``text``."""
     key: str = field(repr=False)
-    """The provider's key, which must be seen nowhere but at the provider."""
+    """The provider's key, which must appear nowhere but at the provider."""
     paths: Paths
     repo: Path
     """A small repo; a run works on an overlay of it."""

@@ -1,4 +1,4 @@
-"""What the bench works with: what was seen of a run, what a check says of it, and the report."""
+"""What the bench works with: what was observed of a run, what a check says of it, and the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.contract.runs import RunRecord
 from orchestrator.events import EventRecord
 
 Outcome: TypeAlias = Literal["pass", "fail", "unsupported", "skipped"]
-"""``unsupported``: the CLI cannot do it, as was seen; ``skipped``: not even a plain answer came."""
+"""``unsupported``: the CLI cannot do it, as was observed; ``skipped``: not even a plain answer came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Observed:
     log: Path | None = None
     """conmon's log of it."""
     resumed: str | None = None
-    """The CLI's session id that it was told to resume."""
+    """The CLI's session id that it was asked to resume."""
 
     @property
     def reason(self) -> str:
@@ -83,7 +83,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything that was seen of a backend, and what it says of itself."""
+    """Everything that was observed of a backend, and what it says of itself."""
 
     scenes: Mapping[str, Seen]
     supports_resume: bool = True
@@ -121,7 +121,7 @@ class BackendReport:
     """RFC 3339 UTC."""
     results: tuple[CheckResult, ...]
     capabilities: Mapping[str, bool]
-    """What was seen of it."""
+    """What was observed of it."""
     declared: Mapping[str, bool]
     """What its adapter says of it."""
     timings: Mapping[str, float]

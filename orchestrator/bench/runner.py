@@ -1,4 +1,4 @@
-"""Plays the scenes of one backend and has the checks judge."""
+"""Plays the scenes of one backend and has the checks judge; last the conformance kit's contracts, on what was run."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from orchestrator.bench.check import LAST_NUMBER, LAST_TITLE, Check
 from orchestrator.bench.checks import CHECKS
-from orchestrator.bench.contracts import broken_contracts
 from orchestrator.bench.fixture import Stage
-from orchestrator.bench.recorder import check_writable, record
+from orchestrator.bench.recorder import MAX_STDOUT, check_writable, record, recording_of
 from orchestrator.bench.results import BackendReport, CheckResult, Evidence, Observed, Seen
 from orchestrator.bench.scenes import AFTER, FIRST, SCENES, Scene, SceneError
+from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.runs import RunFilter, RunService
 from orchestrator.errors import PodmentorError
+from orchestrator.events import AgentEvent
 from orchestrator.system.tasks import TaskOwner
+from orchestrator.testing.conformance import RECORDING_CONTRACTS, Subject
+from orchestrator.testing.kit import calls_before_results, final_text_was_said, in_tables, one_terminal
+from orchestrator.testing.recordings import from_dict
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +35,18 @@ DECLARED: Final = ("streaming", "deltas", "thinking", "resume", "cost")
 """What an adapter says of itself and the bench can see."""
 
 Progress = Callable[[str], None]
+EVENTS: Final[tuple[Callable[[list[AgentEvent]], None], ...]] = (
+    lambda events: one_terminal(events, "the run"),
+    calls_before_results,
+    final_text_was_said,
+)
+"""Of what a client gets."""
+REVIEWED: Final = "C12"
+"""Compares with events that a person has read: there are none of a run that has just been made."""
+REPEATING: Final = frozenset({"C02", "C06", "C07", "C08"})
+"""They read an output once for each of its lines or bytes: for short ones only."""
+SHORT: Final = 32 * 1024
+"""Bytes."""
 
 
 async def play_all(stage: Stage, *, jobs: int, progress: Progress, scenes: Sequence[Scene] = SCENES) -> Evidence:
@@ -109,7 +125,7 @@ def judge(evidence: Evidence, checks: Sequence[Check] = CHECKS) -> tuple[CheckRe
 
 
 def capabilities_of(results: Sequence[CheckResult], checks: Sequence[Check] = CHECKS) -> dict[str, bool]:
-    """What the CLI can do, as far as the checks tell."""
+    """What the CLI can do, as far as the checks show."""
     by_number = {result.number: result for result in results}
     return {
         check.capability: by_number[check.number].outcome == "pass"
@@ -181,3 +197,40 @@ def timings(evidence: Evidence) -> dict[str, float]:
             if (spent := run.seconds_until(ts)) is not None:
                 out[name] = round(spent, 2)
     return out
+
+
+def broken_contracts(adapter: BaseAdapter, evidence: Evidence) -> list[str]:
+    """What is wrong with the events of the runs, and with what the adapter makes of their output.  Blocks."""
+    found: list[str] = []
+    for scene in evidence.scenes.values():
+        for run in scene.runs:
+            found += [f"{scene.name}: {problem}" for problem in [*of_events(run), *_of_output(adapter, run)]]
+    return found
+
+
+def of_events(run: Observed) -> list[str]:
+    """What is wrong with the events that clients got.  Pure."""
+    events = [from_dict(event.to_dict()) for event in run.events]
+    agents = [from_dict(event.to_dict()) for event in run.events if event.source == "agent"]
+    found: list[str] = []
+    for check, checked in [*((check, events) for check in EVENTS), (in_tables, agents)]:
+        try:
+            check(checked)
+        except AssertionError as error:
+            found.append(str(error))
+    return found
+
+
+def _of_output(adapter: BaseAdapter, run: Observed) -> list[str]:
+    recording = recording_of(run) if run.log is not None else None
+    if recording is None or len(recording.stdout) > MAX_STDOUT:
+        return []
+    found: list[str] = []
+    for contract in RECORDING_CONTRACTS:
+        skipped = contract.number == REVIEWED or (contract.number in REPEATING and len(recording.stdout) > SHORT)
+        try:
+            if not skipped:
+                contract(cast("Subject", adapter), recording)
+        except AssertionError as error:
+            found.append(f"{contract}: {error}")
+    return found

@@ -7,16 +7,16 @@ that it has begun.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from orchestrator.bench.fixture import Stage
-from orchestrator.bench.leftovers import files_with, processes_with, snapshot
 from orchestrator.bench.results import Observed, Seen
 from orchestrator.contract.runs import LimitsRequest, RunRequest
 from orchestrator.errors import NotFoundError
@@ -53,6 +53,7 @@ COUNTED: Final = ",".join(str(number) for number in range(1, 151))
 """A line that the shell prints behind the mark: longer than what looks short in a table."""
 
 Play: TypeAlias = Callable[[Stage, Mapping[str, Seen]], Awaitable[Seen]]
+_CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,3 +299,43 @@ SCENES: Final[tuple[Scene, ...]] = (
     Scene("timeout", _timeout, recorded=False),
     Scene("secrets", _secrets, recorded=False),
 )
+
+
+def processes_with(text: str) -> list[int]:
+    """Pids whose command line (words divided by NUL) has ``text``."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                if text.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+def files_with(roots: Iterable[Path], text: str) -> list[str]:
+    """The files below ``roots`` that hold ``text``; those that may not be read hold nothing that we have written."""
+    needle = text.encode()
+    found: list[str] = []
+    for root in roots:
+        for directory, _, names in os.walk(root):
+            for name in names:
+                path = Path(directory) / name
+                with suppress(OSError):
+                    if path.is_file() and not path.is_symlink() and _holds(path, needle):
+                        found.append(str(path))
+    return found
+
+
+def _holds(path: Path, needle: bytes) -> bool:
+    rest = b""
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            if needle in rest + chunk:
+                return True
+            rest = chunk[-len(needle) :]
+    return False
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    """Every file below ``root`` with its content."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}

@@ -1,4 +1,4 @@
-"""What the bench has seen of each backend, kept: a file that comes with podmentor, and one of this machine's own.
+"""What the bench has observed of each backend, kept: a file that comes with podmentor, and one of this machine's own.
 
 ``{"backends": {NAME: {cli_version, when, capabilities, checks, timings}}}``
 """
@@ -32,7 +32,7 @@ class SeenFiles:
         self._known: dict[Path, tuple[float, dict[str, Any]]] = {}
 
     def lookup(self, backend: str, cli_version: str) -> Mapping[str, Any] | None:
-        """What was seen of exactly this version."""
+        """What was observed of exactly this version."""
         for path in reversed(self._files):
             entry = self._read(path).get(backend)
             if isinstance(entry, dict) and entry.get("cli_version") == cli_version:

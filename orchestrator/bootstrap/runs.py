@@ -23,8 +23,7 @@ from orchestrator.runs.launch.grants import RunGrants
 from orchestrator.runs.launch.launch import Launcher
 from orchestrator.runs.limits.disk_limit import DiskLimit
 from orchestrator.runs.limits.memory_watchdog import ProcessTable
-from orchestrator.runs.observe.gauges import Gauges
-from orchestrator.runs.observe.telemetry import Telemetry
+from orchestrator.runs.observe.telemetry import Gauges, Telemetry
 from orchestrator.runs.retention import Retention
 from orchestrator.runs.service import Runs
 from orchestrator.runs.storage.database import Database

@@ -25,8 +25,8 @@ from orchestrator.bench.seen import PACKAGED, SEEN_NAME, SeenFiles
 from orchestrator.bootstrap.runs import RunParts, assemble_runs
 from orchestrator.bootstrap.runtime import instance_id, make_directories, owned, podman_runtime
 from orchestrator.bootstrap.vault import credential_chain, enabled_backends, open_vault, with_secrets
+from orchestrator.config.environment import traces_target
 from orchestrator.config.models import Config, EgressConfig, Paths
-from orchestrator.config.telemetry import traces_target
 from orchestrator.contract.accounts import HomeKey
 from orchestrator.contract.adapter import BaseAdapter
 from orchestrator.contract.credentials import Credentialing

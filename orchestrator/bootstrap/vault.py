@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from orchestrator.audit import AuditLog
-from orchestrator.config import secrets as config_secrets
+from orchestrator.config import placeholders
+from orchestrator.config.environment import vault_place
 from orchestrator.config.models import Config, Paths
-from orchestrator.config.vault import vault_place
 from orchestrator.contract.credentials import UserKeys
 from orchestrator.credentials import ByoKey, CredentialChain, Homes, OwnKeys, Subscription, TechnicalUser
 from orchestrator.errors import ConfigError, VaultUnavailableError
@@ -89,10 +89,10 @@ def new_master_key() -> str:
 
 async def with_secrets(config: Config, paths: Paths) -> Config:
     """The configuration with its ``${secret:NAME}`` resolved.  Raises ConfigError."""
-    if not (names := config_secrets.names_in(config)):
+    if not (names := placeholders.names_in(config)):
         return config
     async with vault_admin(config, paths, actor="service") as admin:
-        return config_secrets.fill(config, await admin.values(names))
+        return placeholders.fill(config, await admin.values(names))
 
 
 @asynccontextmanager

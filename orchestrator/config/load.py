@@ -4,16 +4,18 @@ With no file at all the defaults make ``podmentor run BACKEND`` work for someone
 variable (ANTHROPIC_API_KEY and so on).
 """
 
+import difflib
 import os
 import stat
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
-from orchestrator.config import messages, placeholders, yamltree
+from orchestrator.config import placeholders, yamltree
 from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig
 from orchestrator.config.yamltree import Document, KeyPath
 from orchestrator.errors import ConfigError
@@ -97,7 +99,7 @@ def parse(text: str, *, name: str, env: Mapping[str, str]) -> Loaded:
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
-        raise messages.config_error(error, model=Config, document=document, prefix=prefix) from None
+        raise config_error(error, model=Config, document=document, prefix=prefix) from None
     block = data.get("external_agent")
     if not isinstance(block, dict) or "backends" not in block:
         default = _default_block(env)
@@ -181,8 +183,8 @@ def _check_repos(config: Config, document: Document, warnings: list[str]) -> Non
 def _check_backends(config: Config, document: Document, prefix: KeyPath, warnings: list[str]) -> None:
     for name, backend in config.external_agent.backends.items():
         path: KeyPath = ("external_agent", "backends", name)
-        where = document.where(messages.in_file(path, prefix))
-        guess = messages.nearest(name, KNOWN_BACKENDS)
+        where = document.where(in_file(path, prefix))
+        guess = nearest(name, KNOWN_BACKENDS)
         if name not in KNOWN_BACKENDS and guess:
             warnings.append(f"{where}: not a backend that podmentor brings; did you mean {guess}?")
         if backend.base_url and backend.base_url.startswith("http://") and backend.api_key:
@@ -201,3 +203,82 @@ def _file_warnings(source: Path, config: Config) -> list[str]:
     if literal and stat.S_IMODE(source.stat().st_mode) & 0o077:
         return [f"{source}: holds a key and can be read by others: chmod 600 {source}"]
     return []
+
+
+def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
+    """The names allowed inside ``path``; empty where any name may stand (a mapping) or nothing can."""
+    here: Any = model
+    for part in path:
+        here = _step(here, part)
+        if here is None:
+            return []
+    return list(here.model_fields) if _is_model(here) else []
+
+
+def _step(here: Any, part: str | int) -> Any:
+    if _is_model(here):
+        found = here.model_fields.get(str(part))
+        return _bare(found.annotation) if found is not None else None
+    if get_origin(here) is dict:
+        return _bare(get_args(here)[1])
+    if get_origin(here) is list:
+        return _bare(get_args(here)[0])
+    return None
+
+
+def _bare(annotation: Any) -> Any:
+    """The type without ``| None`` and without Annotated."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in {Union, types.UnionType}:
+        rest = [arg for arg in get_args(annotation) if arg is not type(None)]
+        return _bare(rest[0]) if len(rest) == 1 else annotation
+    return annotation
+
+
+def _is_model(here: Any) -> bool:
+    return isinstance(here, type) and issubclass(here, BaseModel)
+
+
+def nearest(name: str, known: list[str]) -> str | None:
+    """The known name that ``name`` was probably meant to be."""
+    plain = {key.replace("-", "_").lower(): key for key in known}
+    found = difflib.get_close_matches(name.replace("-", "_").lower(), plain, n=1, cutoff=0.6)
+    return plain[found[0]] if found else None
+
+
+def config_error(error: ValidationError, *, model: type[BaseModel], document: Document, prefix: KeyPath) -> ConfigError:
+    """One ConfigError with a line for every problem.  Values are never quoted: they may be secrets.
+
+    ``prefix``: where in the file the ``external_agent`` block stands, when it is not at the top.
+    """
+    lines: list[str] = []
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        path: KeyPath = tuple(problem["loc"])
+        shown = in_file(path, prefix)
+        lines.append(f"{document.where(shown)}: {_words(problem['type'], problem['msg'], path, model)}")
+    return ConfigError("\n".join(lines), problems=lines)
+
+
+def in_file(path: KeyPath, prefix: KeyPath) -> KeyPath:
+    """A path of the model as a path of the file."""
+    if path and path[-1] == "[key]":
+        path = path[:-1]
+    return (*prefix, *path[1:]) if prefix and path[:1] == ("external_agent",) else path
+
+
+def _words(kind: str, message: str, path: KeyPath, model: type[BaseModel]) -> str:
+    if kind == "extra_forbidden":
+        known = known_keys(model, path[:-1])
+        guess = nearest(str(path[-1]), known)
+        return f"unknown key; did you mean {guess}?" if guess else f"unknown key; known here: {', '.join(known)}"
+    if kind == "string_type":
+        return "must be text (put it in quotes)"
+    if kind in {"model_type", "dict_type", "model_attributes_type"}:
+        return "must be a mapping (key: value)"
+    if kind == "list_type":
+        return "must be a list"
+    if kind == "string_pattern_mismatch" and path[-1:] == ("[key]",):
+        return "a name has letters, digits, '.', '_' and '-', begins with a letter or digit, and is at most 64 long"
+    text = message.removeprefix("Value error, ").removeprefix("Input ")
+    return text[:1].lower() + text[1:]

@@ -19,6 +19,8 @@ USER_ID = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
 """A plain name or an e-mail address.  User ids become components of paths, so nothing else is let in."""
 USER_ID_WORDS = "letters, digits, '.', '_', '-', '+' and '@', at most 64"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+HIDDEN = "***"
+"""Stands for a secret in what is shown of the configuration."""
 MODEL_MAX = 200
 _MODEL = re.compile(rf"[!-,.-~][!-~]{{0,{MODEL_MAX - 1}}}")
 _CALL = re.compile(r"/(chat/completions|messages|responses)$")
@@ -326,3 +328,19 @@ class Paths(Model):
     def control_dir(self, run_id: str) -> Path:
         """Prompt and sockets of one run (Unix socket paths: 107 bytes at most, so this is kept short)."""
         return self.runtime_dir / run_id
+
+
+def public(config: Config) -> dict[str, Any]:
+    """Plain JSON data of the whole configuration.
+
+    Hidden are keys, and the values of ``extra_env``: nobody can know which of those are secret, so all count as such.
+    """
+    data = config.model_dump(mode="json", exclude_none=True)
+    for name, backend in config.external_agent.backends.items():
+        shown = data["external_agent"]["backends"][name]
+        if backend.api_key is not None:
+            shown["api_key"] = HIDDEN
+        shown["extra_env"] = dict.fromkeys(backend.extra_env, HIDDEN)
+    if config.egress.upstream_proxy is not None and config.egress.upstream_proxy.password is not None:
+        data["egress"]["upstream_proxy"]["password"] = HIDDEN
+    return data

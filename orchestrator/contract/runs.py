@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.audit import SERVICE
 from orchestrator.contract.credentials import LinkName
-from orchestrator.contract.gc import GcRequest, GcResult
 from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.events import EventRecord
 
@@ -114,6 +113,10 @@ class RunRecord:
         return f"{prefix}Error ({error.get('reason', 'lost')}): {error.get('message', 'the run has not finished')}"
 
 
+TITLE_CHARS: Final = 80
+"""The longest title of a subagent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentRecord:
     """A conversation: the chain of runs that share a workspace, a home and the CLI's session."""
@@ -123,6 +126,8 @@ class SubagentRecord:
     backend: str
     backend_session_id: str | None
     """The CLI's own session id; None: it has not reported one."""
+    title: str
+    """The first line of its first prompt, cut, until somebody gives it another one; at most ``TITLE_CHARS``."""
     repo: str | None
     workspace: WorkspaceMode
     created_at: str
@@ -213,6 +218,10 @@ class RunService(Protocol):
         """One subagent.  Raises NotFoundError."""
         ...
 
+    async def retitle_subagent(self, subagent_id: str, title: str, *, user_id: str | None) -> SubagentRecord:
+        """Give a subagent another title.  Raises NotFoundError."""
+        ...
+
     async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
         """Remove a subagent with its home, workspace and runs.  Raises ConflictError while one of them runs."""
         ...
@@ -235,3 +244,39 @@ class RunService(Protocol):
     def readiness(self) -> Mapping[str, Any]:
         """{ready: bool, enforcement: how each limit is kept here, queued: int, running: int}."""
         ...
+
+
+GcKind: TypeAlias = Literal["conversation", "log", "leftover"]
+"""``log``: the raw log of a run whose subagent stays.  ``leftover``: a directory that belongs to nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcRequest:
+    """``older_than_days`` None: the configured retention."""
+
+    older_than_days: float | None = None
+    unapplied: bool = False
+    """Also subagents with changes that nobody has applied or discarded."""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcItem:
+    """A subagent (``conversation``), the log of a run, or a directory that belongs to nothing."""
+
+    kind: GcKind
+    id: str
+    bytes: int
+    reason: str | None = None
+    """Why it stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcResult:
+    """What was removed (in a dry run: would be), and what stays though it is old."""
+
+    removed: tuple[GcItem, ...]
+    kept: tuple[GcItem, ...]
+    bytes: int
+    """Disk space of all that was removed."""
+    dry_run: bool

@@ -2,8 +2,7 @@
 
 from orchestrator.credentials.byo_key import ByoKey, OwnKeys
 from orchestrator.credentials.byo_subscription import Subscription, probe_with_home
-from orchestrator.credentials.chain import CredentialChain
+from orchestrator.credentials.chain import CredentialChain, TechnicalUser
 from orchestrator.credentials.homes import Homes
-from orchestrator.credentials.technical_user import TechnicalUser
 
 __all__ = ["ByoKey", "CredentialChain", "Homes", "OwnKeys", "Subscription", "TechnicalUser", "probe_with_home"]

@@ -1,14 +1,16 @@
 """The choice of a run's credential.
 
 Order (C19): the user's subscription, then the user's own key, then the technical user.  Each is a ``CredentialLink``;
-this module only puts them in order, asks them one after another, and says what to do when none has anything.
+the chain only puts them in order, asks them one after another, and says what to do when none has anything.  The
+technical user, whose key is in the configuration, is here as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
+from orchestrator.config.load import KEY_VARIABLES
 from orchestrator.config.models import BackendConfig, Config
 from orchestrator.contract.credentials import LINKS, CredentialLink, LinkName, NotesUse, Resolved
 from orchestrator.errors import AuthRequiredError, PodmentorError, UnknownBackendError
@@ -69,3 +71,22 @@ class CredentialChain:
         if config is None or not config.enabled:
             raise UnknownBackendError(f"no backend {backend!r} is enabled", backend=backend)
         return config
+
+
+class TechnicalUser:
+    """``external_agent.backends.<name>.api_key``."""
+
+    link: Final[LinkName] = "technical_user"
+
+    async def find(self, user_id: str, backend: str, config: BackendConfig) -> Resolved | None:
+        """The configured key, the same for every user.  An empty one (an unset variable, say) counts as none."""
+        del user_id, backend
+        key = config.api_key.get_secret_value().strip() if config.api_key is not None else ""
+        if not key:
+            return None
+        return Resolved(link=self.link, api_key=key, extra_env=dict(config.extra_env))
+
+    def hint(self, backend: str) -> str:
+        """Where the key goes."""
+        variable = KEY_VARIABLES.get(backend, backend.upper().replace("-", "_") + "_API_KEY")
+        return f"set external_agent.backends.{backend}.api_key in podmentor.yaml, e.g. api_key: ${{env:{variable}}}"

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from orchestrator.config.models import Config, Paths
-from orchestrator.doctor import disk, engine, host, runtime, seccomp
+from orchestrator.doctor import disk, engine, host, runtime
 from orchestrator.doctor.model import Finding, Subject, WantedImage, failed
 from orchestrator.doctor.probe import Probe, SystemProbe
 
@@ -22,7 +22,7 @@ CHECKS: dict[str, Check] = {
     "socket paths": host.socket_paths,
     "podman": engine.podman,
     "OCI runtime": runtime.oci_runtime,
-    "seccomp": seccomp.seccomp,
+    "seccomp": runtime.seccomp,
     "init program": host.init_program,
     "storage driver": engine.storage_driver,
     "memory limits": engine.memory_enforcement,

@@ -1,4 +1,7 @@
-"""Which OCI runtime really runs a container here, found by running one with the hardening that runs have."""
+"""Which OCI runtime really runs a container here, and with which seccomp profile: found by running containers.
+
+They have the hardening that runs have.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from orchestrator.config.models import Config, Paths
-from orchestrator.doctor.model import Finding, Subject, failed, ok
+from orchestrator.contract.seccomp import narrowed_text, source_of
+from orchestrator.doctor.model import Finding, Subject, failed, ok, unknown, warning
 from orchestrator.doctor.probe import Output, Probe, SystemProbe
 
 KNOWN = ("crun", "runc")
@@ -17,6 +21,12 @@ TRY_SECONDS = 40.0
 """The first container of a slow machine takes several seconds."""
 INIT = "/run/podman-init"
 """Where ``--init`` puts its program in the container.  It is static: a root of empty directories is enough for it."""
+SECCOMP = "seccomp"
+SECCOMP_OPEN = (
+    "agents may make sockets that no namespace confines (AF_VSOCK, AF_ALG and the like), namespaces in which they are"
+    " root, and key rings until no other container can start"
+)
+_REINSTALL = "sudo apt-get install -y --reinstall golang-github-containers-common"
 
 
 async def try_runtime(probe: Probe, runtime: str, rootfs: Path, *, seccomp: Path | None = None) -> Output:
@@ -144,3 +154,39 @@ async def oci_runtime(subject: Subject) -> Finding:
         f"sudo apt-get install -y {others[0]}" if others else f"podman --log-level=debug --runtime {candidates[0]} info"
     )
     return failed(name, said, fix)
+
+
+async def seccomp(subject: Subject) -> Finding:
+    """podmentor's own profile is made of Podman's; where that cannot be, Podman's holds, or none at all."""
+    if subject.info is None:
+        return unknown(SECCOMP)
+    security, probe = subject.info.get("host", "security"), subject.probe
+    if isinstance(security, dict) and security.get("seccompEnabled") is False:
+        detail = f"not in force: this Podman or this kernel has none; {SECCOMP_OPEN}"
+        return warning(SECCOMP, detail, "grep CONFIG_SECCOMP_FILTER /boot/config-$(uname -r)   # must say =y")
+    source = source_of(subject.info.get("host", "security", "seccompProfilePath"))
+    text = await probe.read(Path(source))
+    if text is None:
+        return _podmans_own(f"{source} cannot be read")
+    try:
+        ours = narrowed_text(text)
+    except ValueError as error:
+        return _podmans_own(f"{source} cannot be narrowed: {error}")
+    runtime = await working_runtime(config=subject.config, paths=subject.paths, probe=probe)
+    if runtime is None:
+        return warning(SECCOMP, "cannot be tried without a working OCI runtime (see OCI runtime)", None)
+    async with empty_rootfs(probe, subject.paths) as (rootfs, trouble):
+        if trouble:
+            return warning(SECCOMP, f"cannot be tried: {trouble}", None)
+        await probe.write(profile := rootfs / "seccomp.json", ours)
+        output = await try_runtime(probe, runtime, rootfs, seccomp=profile)
+    if not output.good:
+        detail = f"{runtime} starts no container with podmentor's profile (made of {source}): {output.complaint}"
+        return failed(SECCOMP, detail, _REINSTALL)
+    return ok(SECCOMP, f"podmentor's profile is in force: {source}, without what no container confines")
+
+
+def _podmans_own(why: str) -> Finding:
+    return warning(
+        SECCOMP, f"Podman's own profile is in force, not podmentor's narrower one: {why}; {SECCOMP_OPEN}", _REINSTALL
+    )

@@ -1,16 +1,24 @@
-"""Learning that a container has ended, without polling and without a thread per container.
+"""The end of containers: learned without polling and without a thread for each, and brought about without Podman.
 
 conmon, at the end of a container: drains the output pipes into the log, syncs the log, writes the exit code into
 ``<exit dir>/<container id>`` (by rename), and only then runs ``podman container cleanup`` and ends.  So the exit file
 is the first moment at which the log is complete and the code known (measured: under 1 ms after the container's init,
 conmon's end 40 to 50 ms later).  One inotify descriptor per exit directory watches for it.  conmon's own end, by a
 pidfd, is waited for beside it: the file never comes when conmon was killed.
+
+The first process of each container is held, so that a container can be signalled and killed without Podman.  Podman may
+be dead, hung or starting anew just when a run must end, and the OCI runtime may hang as well.  None of them is needed:
+the first process belongs to our own user, and with it the kernel ends every process of its pid namespace, whatever they
+ignore and however they have forked.  A pidfd that was opened while the process could be recognised never reaches
+another one that has got its number later.
 """
 
 import asyncio
 import contextlib
 import itertools
 import logging
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +27,16 @@ from typing import Any, Final
 from asyncinotify import Inotify, Mask
 
 from orchestrator.errors import RuntimeUnavailableError
-from orchestrator.system.processes import HeldProcess, cmdline
+from orchestrator.system.processes import HeldProcess, cmdline, mounts_mention
 from orchestrator.system.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 
 NO_CODE: Final = -1
 """conmon has ended without a code that could be read: ask Podman."""
+PROC: Final = Path("/proc")
+DEAD_SECONDS: Final = 3.0
+"""What the kernel has to end the processes of one container."""
 
 
 @dataclass(slots=True)
@@ -152,3 +163,81 @@ class ExitWatch:
         await self._tasks.aclose()
         for path in list(self._directories):
             self._forget(path)
+
+
+def is_init(pid: int, container_id: str) -> bool:
+    """Whether this is the first process of that container: number 1 of a pid namespace of its own, with its mounts."""
+    try:
+        status = (PROC / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return False
+    numbers = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+    return len(numbers) > 1 and numbers[-1] == "1" and mounts_mention(pid, container_id)
+
+
+def search(container_id: str) -> HeldProcess | None:
+    """The container's first process, looked for among all of this user's.  Blocks for some milliseconds."""
+    found = next((pid for pid in _own() if is_init(pid, container_id)), 0)
+    return HeldProcess.open(found, lambda pid: is_init(pid, container_id))
+
+
+def has_conmon(container_id: str) -> bool:
+    """Whether somebody still writes the container's log, or cleans up behind it.  Blocks as well."""
+    return any(is_conmon(pid, container_id) for pid in _own())
+
+
+def _own() -> Iterator[int]:
+    """The processes of this user."""
+    me = os.geteuid()
+    with os.scandir(PROC) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                if entry.name.isdigit() and entry.stat().st_uid == me:
+                    yield int(entry.name)
+
+
+class Inits:
+    """Holds one process per container that runs; ``drop`` what is gone, ``aclose`` at the end."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, HeldProcess] = {}
+
+    def hold(self, container_id: str, pid: int) -> None:
+        """Hold the first process, known by its number from Podman (0: it has ended)."""
+        if container_id not in self._held:
+            held = HeldProcess.open(pid, lambda pid: is_init(pid, container_id))
+            if held is not None:
+                self._held[container_id] = held
+
+    async def send(self, container_id: str, number: signal.Signals) -> bool:
+        """Signal it.  False when no such process was found: whether the container runs is not known."""
+        if (init := await self._find(container_id)) is None:
+            return False
+        init.send(number)
+        return True
+
+    async def kill(self, container_id: str) -> bool:
+        """Kill all processes of a container; False when some were still there after ``DEAD_SECONDS``."""
+        if (init := await self._find(container_id)) is None:
+            return True
+        init.send(signal.SIGKILL)
+        # The first process of a pid namespace counts as ended only when every other one there has.
+        return await init.ended_within(DEAD_SECONDS)
+
+    async def _find(self, container_id: str) -> HeldProcess | None:
+        if container_id not in self._held and (found := await asyncio.to_thread(search, container_id)) is not None:
+            if container_id in self._held:
+                found.close()  # somebody else was faster
+            else:
+                self._held[container_id] = found
+        return self._held.get(container_id)
+
+    def drop(self, container_id: str) -> None:
+        """Close the handle on a container that is gone."""
+        if (held := self._held.pop(container_id, None)) is not None:
+            held.close()
+
+    def aclose(self) -> None:
+        """Close all handles; the containers go on."""
+        for container_id in list(self._held):
+            self.drop(container_id)

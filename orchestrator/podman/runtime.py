@@ -36,8 +36,7 @@ from orchestrator.podman import delete_tree as trees
 from orchestrator.podman import host_capabilities, oci_state
 from orchestrator.podman.client import LibpodClient
 from orchestrator.podman.containers import Containers
-from orchestrator.podman.exits import NO_CODE, ExitWatch, is_conmon
-from orchestrator.podman.init_process import Inits, has_conmon
+from orchestrator.podman.exits import NO_CODE, ExitWatch, Inits, has_conmon, is_conmon
 from orchestrator.podman.inspect import ContainerState
 from orchestrator.podman.service import PodmanService
 from orchestrator.podman.shielded import Unbroken

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.relay.limits import Limits
-from orchestrator.relay.process.hardening import harden
-from orchestrator.relay.process.log_file import close_logging, open_logging
+from orchestrator.relay.process.hardening import close_logging, harden, open_logging
 from orchestrator.relay.process.server import RelayServer
 from orchestrator.relay.proxy.resolver import FileResolver
 from orchestrator.relay.sockets import Listener, listen

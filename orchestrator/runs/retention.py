@@ -16,8 +16,7 @@ from typing import Final
 
 from orchestrator.config.models import Paths
 from orchestrator.contract.audit import SERVICE, Audit
-from orchestrator.contract.gc import GcItem, GcKind, GcRequest, GcResult
-from orchestrator.contract.runs import SubagentRecord
+from orchestrator.contract.runs import GcItem, GcKind, GcRequest, GcResult, SubagentRecord
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.workspace import Workspaces
 from orchestrator.errors import ConflictError, InvalidRequestError, NotFoundError, PodmentorError

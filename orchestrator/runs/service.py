@@ -15,8 +15,15 @@ from typing import Any, Final, Literal
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.audit import SERVICE, Audit
-from orchestrator.contract.gc import GcRequest, GcResult
-from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord, WorkspaceMode
+from orchestrator.contract.runs import (
+    GcRequest,
+    GcResult,
+    RunFilter,
+    RunRecord,
+    RunRequest,
+    SubagentRecord,
+    WorkspaceMode,
+)
 from orchestrator.contract.sandbox import Runtime
 from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.contract.workspace import Workspaces
@@ -65,13 +72,20 @@ class Runs:
         self._retention = retention
 
     async def submit(self, request: RunRequest) -> RunRecord:
-        """Accept a run."""
-        async with self._supervisor.place():
-            stored = await self._accept(request)
+        """Accept a run.  A caller that goes away meanwhile leaves a run that is whole, and can be cancelled."""
+        async with AsyncExitStack() as reserved:
+            await reserved.enter_async_context(self._supervisor.place())
+            new = await self._new_run(request)
+            accepting = self._accept(request, new, reserved.pop_all())
+        return await self._supervisor.unbroken(accepting, name=f"accept {new.record.run_id[:8]}")
+
+    async def _accept(self, request: RunRequest, new: StoredRun, reserved: AsyncExitStack) -> RunRecord:
+        """Store it and put it into the queue: between the two nobody would end it before the next start."""
+        async with reserved:
+            stored = await self._store_and_enqueue(request, new)
         return self._placed(stored.record)
 
-    async def _accept(self, request: RunRequest) -> StoredRun:
-        new = await self._new_run(request)
+    async def _store_and_enqueue(self, request: RunRequest, new: StoredRun) -> StoredRun:
         record = new.record
         async with AsyncExitStack() as stack:
             if request.subagent_id is not None:  # else whoever found it idle would not notice that it is so no more
@@ -246,6 +260,10 @@ class Runs:
     async def get_subagent(self, subagent_id: str, *, user_id: str | None) -> SubagentRecord:
         """One subagent."""
         return (await self._store.subagent(subagent_id, user_id=user_id)).record
+
+    async def retitle_subagent(self, subagent_id: str, title: str, *, user_id: str | None) -> SubagentRecord:
+        """Give it another title."""
+        return await self._store.retitle_subagent(subagent_id, title, user_id=user_id)
 
     async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = SERVICE) -> None:
         """Remove a subagent with everything that belongs to it."""

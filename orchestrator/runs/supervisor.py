@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from orchestrator.config.models import Config, Paths
 from orchestrator.contract.accounts import HomeKey, SubscriptionHomes
@@ -33,6 +33,8 @@ from orchestrator.system.tasks import TaskOwner
 from orchestrator.system.times import now
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CANCELLED: Final = Error(reason="cancelled", message="The run was cancelled before it began.")
 ENDING_SECONDS: Final = 2.0
@@ -165,6 +167,10 @@ class Supervisor:
             yield
         finally:
             self._reserved -= 1
+
+    async def unbroken(self, work: Coroutine[Any, Any, T], *, name: str) -> T:
+        """What ``work`` returns; it is done to its end even when its caller is cancelled."""
+        return await asyncio.shield(self._tasks.spawn(work, name=name, awaited=True))
 
     async def enqueue(self, record: RunRecord) -> None:
         """Put a stored run into the queue, inside ``place``; its first event reports its place."""

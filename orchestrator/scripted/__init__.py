@@ -3,8 +3,7 @@
 ``podmentor demo`` and the tests run against it, so neither needs a key nor a network.
 """
 
-from orchestrator.scripted.sample import SAMPLE_FILES
-from orchestrator.scripted.scenarios import SCENARIOS, counted, spoken
+from orchestrator.scripted.scenarios import SAMPLE_FILES, SCENARIOS, counted, spoken
 from orchestrator.scripted.server import ScriptedProvider, SeenRequest
 
 __all__ = ["SAMPLE_FILES", "SCENARIOS", "ScriptedProvider", "SeenRequest", "counted", "spoken"]

@@ -69,8 +69,8 @@ def read_conversation(ask: Ask) -> Conversation:
             rounds += 1
             results += [_text(block.get("content")) for block in found]
             failed += [block.get("is_error") is True for block in found]
-        elif said := _REMINDER.sub("", "\n".join(_text([block]) for block in blocks)).strip():
-            prompts.append(said)
+        elif prompt := _REMINDER.sub("", "\n".join(_text([block]) for block in blocks)).strip():
+            prompts.append(prompt)
             rounds, results, failed = 0, [], []
     cwd = _CWD.search(_text(body.get("system")))
     return Conversation(

@@ -57,15 +57,15 @@ def read_conversation(ask: Ask) -> Conversation:
     rounds, results, failed, in_results = 0, list[str](), list[bool](), False
     cwd = "/workspace"
     for message in messages:
-        role, said = message.get("role"), _text(message.get("content"))
+        role, text = message.get("role"), _text(message.get("content"))
         if role == "tool":
             rounds += not in_results
-            results.append(said)
-            failed.append(_FAILED.match(said) is not None)
-        elif role in {"system", "developer"} and (found := _CWD.search(said)):
+            results.append(text)
+            failed.append(_FAILED.match(text) is not None)
+        elif role in {"system", "developer"} and (found := _CWD.search(text)):
             cwd = found[1]
-        elif role == "user" and (told := _REMINDER.sub("", said).strip()) and not _TITLE.match(told):
-            prompts.append(told)
+        elif role == "user" and (prompt := _REMINDER.sub("", text).strip()) and not _TITLE.match(prompt):
+            prompts.append(prompt)
             rounds, results, failed = 0, [], []
         in_results = role == "tool"
     return Conversation(

@@ -1,4 +1,4 @@
-"""How to tell Codex what to do: as arguments of its plain tools, as patches, or as JavaScript for ``exec``.  Pure."""
+"""What Codex is asked to do, as arguments of its plain tools, as patches, or as JavaScript for ``exec``.  Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The Gemini API (generateContent): requests to conversations, steps to answers.  Pure.
 
-Google's API has no ids for calls, and tells how often it has counted tokens with every piece.
+Google's API has no ids for calls, and reports its token counts with every piece.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def read_conversation(ask: Ask) -> Conversation:
         responses = [part["functionResponse"] for part in parts if isinstance(part.get("functionResponse"), dict)]
         if responses:
             rounds += 1
-            told = [_result(response.get("response")) for response in responses]
-            results += [text for text, _ in told]
-            failed += [bad for _, bad in told]
-        elif said := _CONTEXT.sub("", text).strip():
-            prompts.append(said)
+            outcomes = [_result(response.get("response")) for response in responses]
+            results += [text for text, _ in outcomes]
+            failed += [bad for _, bad in outcomes]
+        elif prompt := _CONTEXT.sub("", text).strip():
+            prompts.append(prompt)
             rounds, results, failed = 0, [], []
     groups = [group for group in ask.body.get("tools") or [] if isinstance(group, dict)]
     tools = [tool for group in groups for tool in group.get("functionDeclarations") or [] if isinstance(tool, dict)]
@@ -140,7 +140,7 @@ def stream(
             yield step
         elif isinstance(step, Cut):
             if step.torn:
-                piece = chunks.part({"text": "never told"})
+                piece = chunks.part({"text": "never sent"})
                 yield piece[: len(piece) // 2]
             yield step
             return

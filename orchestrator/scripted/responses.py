@@ -67,11 +67,11 @@ def read_conversation(ask: Ask) -> Conversation:
         in_results = False
         if item.get("role") != "user":
             continue
-        said = _text(item.get("content")).strip()
-        if found := _CWD.search(said):
+        spoken = _text(item.get("content")).strip()
+        if found := _CWD.search(spoken):
             cwd = found[1]
-        if said and not _ADDED.fullmatch(said):
-            prompts.append(said)
+        if spoken and not _ADDED.fullmatch(spoken):
+            prompts.append(spoken)
             rounds, results, failed = 0, [], []
     return Conversation(
         prompts=tuple(prompts),
@@ -144,7 +144,7 @@ class _Answer:
         self._deltas = 0
         self._thought = 0
         self._open: dict[str, Any] | None = None
-        """The message whose text is being told."""
+        """The message whose text is being streamed."""
 
     def begin(self) -> Iterator[bytes]:
         for kind in ("created", "in_progress"):

@@ -2,6 +2,8 @@
 
 A scenario is named by the path of the request, else by a line ``scenario: NAME`` in a prompt (the newest that has
 one), else it is the server's default.  A name of three digits fails with that HTTP status.
+
+The ``demo`` scenario works on a small repository: a shell script with a bug, and the check that finds it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from orchestrator.scripted.sample import BUG, CHECK, FIX, SCRIPT
 from orchestrator.scripted.steps import (
     Break,
     Conversation,
@@ -25,6 +26,26 @@ from orchestrator.scripted.steps import (
 )
 from orchestrator.scripted.wire import CACHED_TOKENS, PROMPT_TOKENS, cut
 
+SCRIPT: Final = "slug.sh"
+CHECK: Final = "check.sh"
+BUG: Final = "printf '%s\\n' \"$*\" | tr 'A-Z' 'a-z' | tr ' ' '_'"
+FIX: Final = "printf '%s\\n' \"$*\" | tr 'A-Z' 'a-z' | tr ' ' '-'"
+
+SAMPLE_FILES: Final[dict[str, str]] = {
+    "README.md": "# slug\n\nTurns a title into a file name. `sh check.sh` tells whether it works.\n",
+    SCRIPT: f"#!/bin/sh\n# Words in lower case, joined by dashes.\n{BUG}\n",
+    CHECK: """#!/bin/sh
+want=hello-container-world
+got=$(sh slug.sh Hello Container World)
+if [ "$got" = "$want" ]; then
+    echo "ok: $got"
+else
+    echo "FAILED: wanted $want, got $got"
+    exit 1
+fi
+""",
+}
+"""Path to content."""
 ANSWER: Final = "Hello from the scripted provider. There is nothing else to do."
 SIDE_ANSWER: Final = "Scripted title"
 SUBAGENT_PROMPT: Final = "Say hello. (You are the sub-agent.)\nscenario: delegate"

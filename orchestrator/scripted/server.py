@@ -1,4 +1,8 @@
-"""The server: finds protocol and scenario of a request, and plays the answer."""
+"""The server: finds protocol and scenario of a request, and plays the answer.
+
+A new protocol is a module with the members of ``WireProtocol`` and a line in ``PROTOCOLS``.  Gates are points of a
+script where a stream waits until it is let through, so that a test needs no sleeps.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,21 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 from uuid import uuid4
 
 from aiohttp import web
 
-from orchestrator.scripted.gates import Gate
-from orchestrator.scripted.protocols import KEYS, PROTOCOLS, of_request
+from orchestrator.scripted import anthropic, chat, gemini, responses
 from orchestrator.scripted.scenarios import named_in, play
 from orchestrator.scripted.steps import Break, Cut, Fail, Pause
-from orchestrator.scripted.wire import Ask, Piece, WireProtocol, find_key
+from orchestrator.scripted.wire import Ask, KeyPlace, Piece, WireProtocol, find_key
 
+PROTOCOLS: Final[tuple[WireProtocol, ...]] = (anthropic, responses, chat, gemini)
+"""Paths that several of them know, such as the list of models, belong to the first."""
+
+KEYS: Final[tuple[KeyPlace, ...]] = ("x-api-key", "bearer", "x-goog-api-key", "?key")
+"""Where a key may be in a request that no protocol knows."""
 MAX_BODY = 64 * 1024**2
 CUT_AFTER = 0.2
 """Seconds between the last piece and the end of a connection that is cut."""
@@ -34,6 +42,55 @@ _SHOWN_HEADERS = (
     "anthropic-beta",
     "host",
 )
+
+
+def of_request(method: str, path: str) -> WireProtocol | None:
+    """The protocol that answers this request; ``path`` without the query and without a scenario's prefix."""
+    for protocol in PROTOCOLS:
+        if (method == "POST" and protocol.GENERATION.fullmatch(path)) or protocol.small(method, path) is not None:
+            return protocol
+    return None
+
+
+class Gate:
+    """Closed at first."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Condition()
+        self._open = False
+        self._passes = 0
+        self._waiting = 0
+
+    async def wait(self) -> None:
+        """Wait to be let through."""
+        async with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+            try:
+                await self._changed.wait_for(lambda: self._open or self._passes > 0)
+                if not self._open:
+                    self._passes -= 1
+            finally:
+                self._waiting -= 1
+
+    async def reached(self) -> None:
+        """Wait until a stream waits here."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._waiting > 0)
+
+    async def release(self, times: int | None) -> None:
+        """Let ``times`` streams through; None: open it for all to come."""
+        async with self._changed:
+            if times is None:
+                self._open = True
+            else:
+                self._passes += times
+            self._changed.notify_all()
+
+    async def hold(self) -> None:
+        """Close it again."""
+        async with self._changed:
+            self._open, self._passes = False, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a scripted answer is made of, and what a script is told of the conversation.  No protocol is known here."""
+"""What a scripted answer is made of, and what a script knows of the conversation.  No protocol is known here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the server needs to know of a provider's protocol.
 
 A protocol is a module beside this one that has the members of ``WireProtocol`` (``anthropic`` shows how), and an entry
-in ``protocols.PROTOCOLS``.  It is pure: it reads requests and writes answers, and knows nothing of scenarios.
+in ``server.PROTOCOLS``.  It is pure: it reads requests and writes answers, and knows nothing of scenarios.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KeyPlace: TypeAlias = Literal["x-api-key", "bearer", "x-goog-api-key", "?key"]
 """Where a request has its key: a header of that name, ``Authorization: Bearer``, or the query."""
 
 PROMPT_TOKENS: Final = 1200
-"""What every answer's prompt is said to have; made up, as all counts are."""
+"""Reported for every answer's prompt; made up, as all counts are."""
 CACHED_TOKENS: Final = 300
 """How many of them were in the provider's cache."""
 
@@ -89,5 +89,5 @@ def find_key(headers: Mapping[str, str], query: Mapping[str, str], places: Seque
 
 
 def cut(text: str, size: int) -> list[str]:
-    """``text`` in pieces of ``size`` characters, as a stream tells it."""
+    """``text`` in pieces of ``size`` characters, as a stream sends it."""
     return [text[start : start + size] for start in range(0, len(text), size)]

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from orchestrator.config.telemetry import TracesTarget
+from orchestrator.config.environment import TracesTarget
 from orchestrator.contract.metrics import NO_METRICS, TRACES_DROPPED, Metrics
 from orchestrator.contract.traces import RunTrace, parse_traceparent
 

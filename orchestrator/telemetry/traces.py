@@ -6,7 +6,7 @@ import importlib
 import logging
 from typing import Final
 
-from orchestrator.config.telemetry import TracesTarget
+from orchestrator.config.environment import TracesTarget
 from orchestrator.contract.metrics import NO_METRICS, Metrics
 from orchestrator.contract.traces import NO_TRACES, Traces
 from orchestrator.errors import ConfigError

@@ -1,7 +1,7 @@
 """Recordings of what a CLI has really printed, and the events that are expected of each.
 
 A recording is a folder with ``stdout.bin`` (the bytes), ``meta.json`` (``exit_code``, ``stderr_tail``, and ``argv`` to
-tell how it was made) and ``events.jsonl`` (one event per line; reviewed by a person, see ``write_golden``).
+say how it was made) and ``events.jsonl`` (one event per line; reviewed by a person, see ``write_golden``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from orchestrator.config.vault import VaultPlace
+from orchestrator.config.environment import VaultPlace
 from orchestrator.contract.audit import Audit
 from orchestrator.contract.secrets import SecretInfo
 from orchestrator.errors import (

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from orchestrator.config.vault import VaultPlace
+from orchestrator.config.environment import VaultPlace
 from orchestrator.errors import ConflictError, StorageError, VaultUnavailableError
 from orchestrator.system.files import UntrustedFileError, create_private, read_private, sync_directory
 from orchestrator.vault.sealed import MasterKey

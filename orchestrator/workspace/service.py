@@ -39,9 +39,8 @@ from orchestrator.workspace.apply.plan import Plan, Planner, step_between
 from orchestrator.workspace.apply.rollback import recover
 from orchestrator.workspace.apply.transaction import Transaction
 from orchestrator.workspace.changes import commits, patch
-from orchestrator.workspace.changes.listing import Found, survey
+from orchestrator.workspace.changes.listing import Chosen, Found, survey
 from orchestrator.workspace.changes.patch import patch_of
-from orchestrator.workspace.changes.selection import Chosen
 from orchestrator.workspace.overlay.diff import Difference, Whiteout, differences, hiding, is_whiteout
 from orchestrator.workspace.overlay.editor import UpperEditor
 from orchestrator.workspace.path_states import Root

@@ -17,8 +17,7 @@ from orchestrator.contract.changes import (
     FileChange,
     FileOutcome,
 )
-from orchestrator.contract.gc import GcItem, GcRequest, GcResult
-from orchestrator.contract.runs import RunFilter, RunRecord, RunRequest, SubagentRecord
+from orchestrator.contract.runs import GcItem, GcRequest, GcResult, RunFilter, RunRecord, RunRequest, SubagentRecord
 from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, UnknownBackendError
 from orchestrator.events import AgentEvent, Completed, Error, EventRecord, Source, Tokens
@@ -114,6 +113,7 @@ class FakeRunService:
             user_id=record.user_id,
             backend=record.backend,
             backend_session_id=None,
+            title=record.query,
             repo=record.repo,
             workspace=record.workspace,
             created_at=NOW,
@@ -259,6 +259,11 @@ class FakeRunService:
         record = self.subagents.get(subagent_id)
         if record is None or (user_id is not None and record.user_id != user_id):
             raise NotFoundError("there is no such subagent")
+        return record
+
+    async def retitle_subagent(self, subagent_id: str, title: str, *, user_id: str | None) -> SubagentRecord:
+        record = replace(await self.get_subagent(subagent_id, user_id=user_id), title=title)
+        self.subagents[subagent_id] = record
         return record
 
     async def delete_subagent(self, subagent_id: str, *, user_id: str | None, actor: str = "service") -> None:

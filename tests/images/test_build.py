@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from images.build import PodmanImageBuilder
-from images.lock import build_lock
+from images.build import PodmanImageBuilder, build_lock
 from orchestrator.contract.images import ImageBuilder
 from orchestrator.errors import ImageBuildError, InvalidRequestError, UnknownBackendError
 from tests.fakes.images import FakeImageBuilder
@@ -44,7 +43,7 @@ async def test_what_cannot_be_built_is_refused_before_anything_is_touched(tmp_pa
 
 
 async def test_the_lock_is_waited_for_and_given_back(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "images.lock"
+    path = tmp_path / "new" / "images.build"
     waits: list[str] = []
     waited = asyncio.Event()
 
@@ -65,7 +64,7 @@ async def test_the_lock_is_waited_for_and_given_back(tmp_path: Path) -> None:
 
 
 async def test_a_lock_that_stays_taken_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "images.lock"
+    path = tmp_path / "images.build"
     async with build_lock(path, timeout=1, on_wait=lambda: None):
         with pytest.raises(ImageBuildError, match="another build still holds"):
             async with build_lock(path, timeout=0, on_wait=lambda: None):

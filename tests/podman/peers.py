@@ -20,7 +20,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from images.lock import build_lock, lock_path
+from images.build import build_lock, lock_path
 from images.plan import LABEL_PARENT
 from tests.podman import session
 from tests.podman.images_kit import IMAGE, run_to_end

@@ -14,7 +14,8 @@ from tests.adapters.registered import adapters
 from tests.podman.backends import FACTS, Played, play, shape
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(900)]
-BACKENDS = sorted(name for name, adapter in adapters().items() if adapter.transport == "subprocess")
+BACKENDS = sorted((name for name, adapter in adapters().items() if adapter.transport == "subprocess"), reverse=True)
+"""Those that take longest first, as it happens."""
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -23,7 +24,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_every_backend_is_played() -> None:
-    assert sorted(FACTS) == BACKENDS
+    assert {*FACTS} == {*BACKENDS}
 
 
 def test_no_check_of_the_bench_fails_and_the_capabilities_are_the_published_ones(played: Played) -> None:

@@ -78,6 +78,20 @@ async def test_run_survives_the_service_that_it_uses(tmp_path: Path) -> None:
         assert lines[-2]["data"]["final_text"] == "Before the gate. Behind the gate."
 
 
+async def test_no_run_is_left_to_a_service_that_ends_with_another_command(tmp_path: Path) -> None:
+    async with ScriptedProvider(scenario="gate") as provider:
+        service = LiveService(tmp_path, provider.base_url)
+        argv = ("--config", str(service.config), "run", "claude-code", "Go.", "--no-repo")
+        running = asyncio.ensure_future(command(*argv))
+        await provider.reached("gate", timeout=60)
+        code, out, err = await command(*argv, "--detach")
+        assert (code, out) == (3, "")
+        assert "inside another podmentor command" in err
+        await provider.release("gate")
+        assert (await running)[0] == 0
+    await podman("unshare", "rm", "-rf", "--", str(service.state), str(service.runtime))
+
+
 async def test_ctrl_c_cancels_and_waits_for_the_end(tmp_path: Path) -> None:
     async with ScriptedProvider(scenario="hang") as provider, live_service(tmp_path, provider.base_url) as service:
         process = await asyncio.create_subprocess_exec(

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import images.build
-from images.build import PodmanImageBuilder
-from images.lock import build_lock
+from images.build import PodmanImageBuilder, build_lock
 from images.store import StoredImage, leftover_containers, stale
 from images.trust import extra_certificates
 from orchestrator.contract.images import BuildProgress

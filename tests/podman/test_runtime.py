@@ -18,7 +18,7 @@ from asyncinotify import Inotify, Mask
 from orchestrator.config.models import PodmanConfig
 from orchestrator.contract.sandbox import SandboxExit, SandboxSpec, StartedSandbox, WorkspaceMount
 from orchestrator.errors import ImageMissingError, SandboxGoneError
-from orchestrator.podman.init_process import search
+from orchestrator.podman.exits import search
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.runs.limits.memory_watchdog import ProcessTable, namespace_of
 from tests.podman import session

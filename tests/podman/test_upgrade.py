@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import images.build
-from images.npm import Npm
-from images.upgrade import PodmanImageUpgrader
+from images.upgrade import Npm, PodmanImageUpgrader
 from orchestrator.contract.images import BuildProgress
 from orchestrator.errors import InvalidRequestError
 from tests.podman import session

@@ -61,8 +61,8 @@ async def test_a_run_over_a_kill_is_counted_traced_and_noted(tmp_path: Path, mon
             body = {"backend": "claude-code", "query": "SECRET-PROMPT"}
             run = await service.call("POST", "/v1/runs", json=body, headers={"traceparent": PARENT})
             await provider.reached("slow", timeout=60)
-            # The CLI may have asked before the service has recorded that its container runs.
-            await service.until(run["run_id"], "status", phase="running")
+            # the CLI asks the provider when it likes; a run is running once the journal has the CLI's first output
+            await service.until(run["run_id"], "session_started")
             before = await numbers(service, token)
             assert (before["runs/running"], before["relay_up"], before["relay_open_connections/gateway"] > 0) == (
                 1,

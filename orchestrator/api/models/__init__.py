@@ -1,4 +1,4 @@
-"""What requests may say and what answers look like, one resource a module, under the names of ``routes``.
+"""What requests may say and what answers look like, where routes share it; the rest is beside its handlers.
 
 An answer that is a record of the contract has no model of its own: the record is the model, and the OpenAPI document
 takes its members and their docstrings.

@@ -1,20 +1,35 @@
 """Accounts: users' own subscriptions, connected by the CLI's own login on the machine where podmentor runs."""
 
-from typing import Final
+from typing import Annotated, Final
 
 from aiohttp import web
+from pydantic import Field
 
 from orchestrator.api import context
 from orchestrator.api.answers import json_answer
-from orchestrator.api.models.accounts import AccountList, DisconnectQuery
-from orchestrator.api.models.base import UserQuery
+from orchestrator.api.models.base import MAX_WAIT_SECONDS, Answer, UserQuery
 from orchestrator.api.requests import path_name, read_query
 from orchestrator.api.routing import Reply, Route
-from orchestrator.contract.accounts import AccountRecord
+from orchestrator.contract.accounts import AccountRecord, DisconnectMode
 from orchestrator.contract.types import AuthStatus
 from orchestrator.errors import ConflictError, ForbiddenError, ImageMissingError, UnknownBackendError
 
 _BASE: Final = "/ui/plugins/external_agent/subscription/{backend}"
+
+
+class DisconnectQuery(UserQuery):
+    """How to disconnect while runs use the account."""
+
+    mode: DisconnectMode | None = None
+    """`wait`: let them finish.  `cancel`: end them.  Without it: 409 while there are any."""
+    timeout: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = 30.0
+    """Answer after so many seconds at the latest; what was asked for is done all the same."""
+
+
+class AccountList(Answer):
+    """A user's subscriptions."""
+
+    accounts: list[AccountRecord]
 
 
 async def list_accounts(request: web.Request) -> web.StreamResponse:

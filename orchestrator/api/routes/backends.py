@@ -6,10 +6,16 @@ from aiohttp import web
 
 from orchestrator.api import context
 from orchestrator.api.answers import json_answer
-from orchestrator.api.models.backends import BackendList
-from orchestrator.api.models.base import NoQuery
+from orchestrator.api.models.base import Answer, NoQuery
 from orchestrator.api.requests import read_query
 from orchestrator.api.routing import Reply, Route
+from orchestrator.contract.adapter import BackendInfo
+
+
+class BackendList(Answer):
+    """The enabled backends."""
+
+    backends: list[BackendInfo]
 
 
 async def list_backends(request: web.Request) -> web.StreamResponse:

@@ -1,15 +1,35 @@
 """Whether the service lives, whether it can work, and what it can be asked."""
 
-from typing import Final
+from typing import Final, Literal
 
 from aiohttp import web
+from pydantic import BaseModel, ConfigDict
 
 from orchestrator.api import context
 from orchestrator.api.answers import json_answer
-from orchestrator.api.models.health import Health, Readiness
+from orchestrator.api.models.base import Answer
 from orchestrator.api.routing import Reply, Route
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Health(Answer):
+    """The process answers."""
+
+    status: Literal["ok"]
+    instance: str
+    """Tells services on one machine apart."""
+    version: str
+    embedded: bool
+    """The service is inside a command (``podmentor run``, for example) and ends with it."""
+
+
+class Readiness(BaseModel):
+    """Whether runs can be taken, and what stands in the way."""
+
+    model_config = ConfigDict(extra="allow")
+
+    ready: bool
 
 
 async def get_health(request: web.Request) -> web.StreamResponse:

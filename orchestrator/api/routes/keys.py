@@ -4,18 +4,18 @@ A key is written and never read back.  Everybody has their own keys only; a ``se
 for; an admin may look at and remove another user's, but not give one: what is paid with it is that user's.
 """
 
-from typing import Final
+from typing import Annotated, Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from pydantic import Field, SecretStr
 
 from orchestrator.api import context
 from orchestrator.api.answers import json_answer
-from orchestrator.api.models.base import NoQuery, UserQuery
-from orchestrator.api.models.keys import ExplainQuery, ExplainView, KeyBody, KeyList
+from orchestrator.api.models.base import Answer, Body, NoQuery, PlainName, UserQuery
 from orchestrator.api.requests import path_name, read_body, read_query
 from orchestrator.api.routing import Reply, Route
-from orchestrator.contract.credentials import KeyInfo
+from orchestrator.contract.credentials import KeyInfo, LinkName
 from orchestrator.errors import (
     ForbiddenError,
     NotFoundError,
@@ -26,6 +26,44 @@ from orchestrator.errors import (
 
 _KEYS: Final = "/v1/keys"
 _UI_KEYS: Final = "/ui/plugins/external_agent/byo-keys"
+
+
+class KeyBody(Body):
+    """The user's own key for a backend."""
+
+    api_key: Annotated[
+        SecretStr, Field(min_length=1, max_length=8192, json_schema_extra={"pattern": r"^\s*[!-~]{8,4096}\s*$"})
+    ]
+    """8 to 4096 visible ASCII characters.  Kept encrypted, never given back."""
+
+
+class ExplainQuery(UserQuery):
+    """Which credential."""
+
+    backend: PlainName
+
+
+class KeyList(Answer):
+    """A user's own keys."""
+
+    keys: list[KeyInfo]
+
+
+class LinkView(Answer):
+    """One credential source."""
+
+    link: LinkName
+    chosen: bool
+    reason: str
+
+
+class ExplainView(Answer):
+    """Which credential a run would use, and why."""
+
+    user_id: str
+    backend: str
+    links: list[LinkView]
+    """In the order in which they are asked; none chosen: a run ends with `auth_required`."""
 
 
 async def list_keys(request: web.Request) -> web.StreamResponse:

@@ -1,15 +1,37 @@
 """Whether a backend could log in, for the settings of a user interface."""
 
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
 from orchestrator.api import context
 from orchestrator.api.answers import json_answer
-from orchestrator.api.models.probe import ProbeQuery, ProbeView, probe_view
+from orchestrator.api.models.base import Answer, PlainName, Query
 from orchestrator.api.requests import read_query
 from orchestrator.api.routing import Reply, Route
+from orchestrator.contract.types import AuthStatus
 from orchestrator.errors import SandboxError, UnknownBackendError
+
+
+class ProbeQuery(Query):
+    """Which backend to ask."""
+
+    backend: PlainName
+
+
+class ProbeView(Answer):
+    """Whether a backend's CLI is there and has something to log in with."""
+
+    installed: bool
+    authenticated: bool
+    error: str | None = None
+    """Why not; left out when all is well.  Never a secret."""
+
+
+def probe_view(status: AuthStatus) -> dict[str, Any]:
+    """ProbeView."""
+    view: dict[str, Any] = {"installed": status.installed, "authenticated": status.authenticated}
+    return view if status.error is None else {**view, "error": status.error}
 
 
 async def probe_auth(request: web.Request) -> web.StreamResponse:

@@ -1,18 +1,77 @@
 """Subagents: the conversations."""
 
-from typing import Final
+from typing import Annotated, Any, Final
 
 from aiohttp import web
+from pydantic import Field
 
 from orchestrator.api import context
 from orchestrator.api.answers import json_answer
-from orchestrator.api.models.base import NoQuery
-from orchestrator.api.models.subagents import GcBody, SessionMapView, SubagentList, SubagentListQuery, session_map
+from orchestrator.api.models.base import Answer, Body, NoQuery, PlainName, Query
 from orchestrator.api.requests import path_name, read_body, read_query
 from orchestrator.api.routing import Reply, Route
-from orchestrator.contract.gc import GcRequest, GcResult
-from orchestrator.contract.runs import SubagentRecord
+from orchestrator.contract.runs import TITLE_CHARS, GcRequest, GcResult, SubagentRecord
 from orchestrator.errors import ConflictError, ForbiddenError, NotFoundError, StorageError
+
+
+class SubagentListQuery(Query):
+    """Which subagents."""
+
+    prefix: PlainName | None = None
+    """Only subagents whose id begins with this."""
+
+
+class SubagentBody(Body):
+    """What can be changed of a subagent."""
+
+    title: Annotated[str, Field(min_length=1, max_length=TITLE_CHARS, pattern=r"^[^\x00-\x1f\x7f]*$")]
+    """One line."""
+
+
+class GcBody(Body):
+    """What may be removed."""
+
+    older_than_days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] | None = None
+    """Used last so many days ago; absent: the configured `storage.retention_days`."""
+    unapplied: bool = False
+    """Also conversations with changes that nobody has applied or discarded."""
+    dry_run: bool = False
+
+
+class SubagentList(Answer):
+    """Conversations, last used first."""
+
+    subagents: list[SubagentRecord]
+
+
+class SessionEntry(Answer):
+    """The CLI's session behind one subagent."""
+
+    backend: str
+    backend_session_id: str
+    created_at: str
+    last_used_at: str
+
+
+class SessionMap(Answer):
+    """By subagent id."""
+
+    session_map: dict[str, SessionEntry]
+
+
+class SessionMapView(Answer):
+    """The session map in the documented shape."""
+
+    external_agent: SessionMap
+
+
+def session_map(records: list[SubagentRecord]) -> dict[str, Any]:
+    """SessionMapView: the conversations whose CLI has reported its session id."""
+    known = [record for record in records if record.backend_session_id is not None]
+    sessions = {
+        record.subagent_id: {name: getattr(record, name) for name in SessionEntry.model_fields} for record in known
+    }
+    return {"external_agent": {"session_map": sessions}}
 
 
 async def list_subagents(request: web.Request) -> web.StreamResponse:
@@ -27,6 +86,13 @@ async def get_subagent(request: web.Request) -> web.StreamResponse:
     """GET /v1/subagents/{subagent_id}."""
     subagent_id, scope = _target(request)
     return json_answer(await request.app[context.RUNS].get_subagent(subagent_id, user_id=scope))
+
+
+async def change_subagent(request: web.Request) -> web.StreamResponse:
+    """PATCH /v1/subagents/{subagent_id}."""
+    subagent_id, scope = _target(request)
+    body = await read_body(request, SubagentBody)
+    return json_answer(await request.app[context.RUNS].retitle_subagent(subagent_id, body.title, user_id=scope))
 
 
 async def delete_subagent(request: web.Request) -> web.StreamResponse:
@@ -76,6 +142,16 @@ ROUTES: Final = (
         handler=get_subagent,
         tag="subagents",
         summary="One conversation",
+        errors=(NotFoundError,),
+        replies=(Reply(description="The conversation.", model=SubagentRecord),),
+    ),
+    Route(
+        method="PATCH",
+        path="/v1/subagents/{subagent_id}",
+        handler=change_subagent,
+        tag="subagents",
+        summary="Give a conversation another title",
+        body=SubagentBody,
         errors=(NotFoundError,),
         replies=(Reply(description="The conversation.", model=SubagentRecord),),
     ),

@@ -3,12 +3,15 @@
 A service of this user that answers on its socket is used.  Else this process becomes the service for as long as the
 command takes.  When that one ends in the middle (it was another command's), the next in line takes over: containers go
 on, and the stream goes on after the last event that was received.
+
+Ids of runs and subagents may be given by their beginning, as long as only one begins so.
 """
 
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -16,7 +19,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.cli.client.api import ApiClient
 from orchestrator.cli.context import CliContext
-from orchestrator.errors import ConflictError, ServiceGoneError, UnauthorizedError
+from orchestrator.errors import ConflictError, InvalidRequestError, NotFoundError, ServiceGoneError, UnauthorizedError
 from orchestrator.system.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ _REMOTE_PATIENCE = 60.0
 _POLL = 0.1
 _STOP_SECONDS = 20.0
 """How long the end of a service in this process may take before it is cut short."""
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_SHOWN = 4
+"""As many ids are named when several begin alike."""
 
 
 class ServiceLink:
@@ -213,3 +219,32 @@ def with_service(context: CliContext, body: Callable[[ServiceLink], Awaitable[T]
             return await body(link)
 
     return asyncio.run(whole())
+
+
+async def find_run(client: ApiClient, text: str) -> str:
+    """The run id that ``text`` is, or is the beginning of.  Raises NotFoundError, InvalidRequestError."""
+    _check("run", text)
+    page = await client.runs(prefix=text, limit=_SHOWN + 1)
+    return _the_one("run", text, [run["run_id"] for run in page["runs"]])
+
+
+async def find_subagent(client: ApiClient, text: str) -> str:
+    """The subagent id that ``text`` is, or is the beginning of.  Raises NotFoundError, InvalidRequestError."""
+    _check("subagent", text)
+    return _the_one("subagent", text, [one["subagent_id"] for one in await client.subagents(prefix=text)])
+
+
+def _check(what: str, text: str) -> None:
+    if not _PLAIN.match(text):
+        raise InvalidRequestError(f"{text!r} is no id of a {what}")
+
+
+def _the_one(what: str, text: str, found: Sequence[str]) -> str:
+    if text in found:
+        return text
+    if not found:
+        raise NotFoundError(f"there is no {what} {text!r}")
+    if len(found) > 1:
+        shown = ", ".join(sorted(found)[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+        raise InvalidRequestError(f"{text!r} is the beginning of several {what}s: {shown}")
+    return found[0]

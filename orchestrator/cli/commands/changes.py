@@ -7,8 +7,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from orchestrator.cli.client.ids import find_run, find_subagent
-from orchestrator.cli.client.service import ServiceLink, with_service
+from orchestrator.cli.client.service import ServiceLink, find_run, find_subagent, with_service
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import FAILED
 from orchestrator.cli.options import JSON_OPTION

@@ -62,7 +62,7 @@ def check(context: CliContext) -> dict[str, Any]:
 @click.pass_obj
 def show_command(context: CliContext, form: str) -> None:
     """The configuration in force, defaults included and secrets hidden."""
-    from orchestrator.config.redact import public
+    from orchestrator.config.models import public
 
     data = public(context.config)
     if form == "json":

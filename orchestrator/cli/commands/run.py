@@ -13,8 +13,7 @@ import click
 
 from orchestrator.cli import repo as repos
 from orchestrator.cli.client.follow import Progress, cancel, see_through, submit
-from orchestrator.cli.client.ids import find_subagent
-from orchestrator.cli.client.service import ServiceLink
+from orchestrator.cli.client.service import ServiceLink, find_subagent
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.exits import HELP, INTERRUPTED, OK, CliError, exit_of_code, exit_of_run
 from orchestrator.cli.signals import InterruptedByUserError, Interrupts

@@ -4,8 +4,7 @@ from typing import Any
 
 import click
 
-from orchestrator.cli.client.ids import find_subagent
-from orchestrator.cli.client.service import ServiceLink, with_service
+from orchestrator.cli.client.service import ServiceLink, find_subagent, with_service
 from orchestrator.cli.context import CliContext
 from orchestrator.cli.options import JSON_OPTION
 from orchestrator.cli.ui import console as consoles
@@ -43,11 +42,12 @@ def list_command(context: CliContext, as_json: bool) -> None:
             str(len(one["run_ids"])),
             one["last_used_at"][:19].replace("T", " "),
             one.get("repo") or "(empty workspace)",
+            one["title"],
         )
         for one in found
     ]
-    titles = ("subagent", "backend", "state", "runs", "last used (UTC)", "repo")
-    consoles.table(out, titles, rows, spare=("runs", "state", "backend"))
+    titles = ("subagent", "backend", "state", "runs", "last used (UTC)", "repo", "title")
+    consoles.table(out, titles, rows, spare=("runs", "state", "backend", "repo"))
 
 
 @group.command("show")
@@ -65,7 +65,17 @@ def show_command(context: CliContext, subagent: str, as_json: bool) -> None:
         click.echo(to_json(found))
         return
     out = consoles.out()
-    names = ("subagent_id", "backend", "backend_session_id", "repo", "workspace", "created_at", "last_used_at", "busy")
+    names = (
+        "subagent_id",
+        "title",
+        "backend",
+        "backend_session_id",
+        "repo",
+        "workspace",
+        "created_at",
+        "last_used_at",
+        "busy",
+    )
     for name in names:
         if found.get(name) is not None:
             out.out(f"{name.replace('_', ' '):<20} {clean(str(found[name]))}", highlight=False)

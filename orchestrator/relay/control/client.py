@@ -1,14 +1,16 @@
-"""Finds or starts the relay process, keeps it in step with the grants, ends it or detaches from it."""
+"""Finds or starts the relay process (which outlives us), keeps it in step with the grants, ends or detaches from it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
+import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +19,6 @@ from orchestrator.contract.gateway import GatewayGrant, RelayTotals
 from orchestrator.errors import InvalidRequestError, PodmentorError, RelayRefusedError, SandboxError
 from orchestrator.relay.control.connection import ConnectionLostError, RelayConnection
 from orchestrator.relay.control.reports import ReportReceiver
-from orchestrator.relay.control.spawn import start_detached
 from orchestrator.relay.protocol import (
     check_egress,
     check_grant,
@@ -38,6 +39,9 @@ END_LADDER: Final = ((None, 3.0), (signal.SIGTERM, 2.5), (signal.SIGKILL, 5.0))
 """What is sent after ``shutdown``, and how long its effect is waited for."""
 RETRY_SECONDS: Final = (0.05, 5.0)
 """First and longest pause between attempts to bring a lost relay back."""
+ROOT: Final = Path(__file__).resolve().parents[3]
+"""Where the packages lie, in a checkout as in site-packages."""
+READY_FD: Final = 3
 
 
 class RelayProcess:
@@ -303,3 +307,39 @@ class RelayProcess:
             if self._on_restart is not None:
                 self._on_restart(runs)
             return
+
+
+def start_detached(python: str, arguments: Sequence[str], *, log_path: Path, ready_seconds: float) -> tuple[int, bool]:
+    """Start ``python -m orchestrator.relay``; (pid, whether it said that it is ready).  Blocks: use a thread.
+
+    It gets a session of its own, nothing of our environment and none of our descriptors; ``posix_spawn``, because the
+    classes of ``subprocess`` and asyncio end or complain about a child that is left running.
+    Raises: OSError.
+    """
+    log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    reader, writer = os.pipe()
+    try:
+        pid = os.posix_spawn(
+            python,
+            [python, "-P", "-m", "orchestrator.relay", "--ready-fd", str(READY_FD), *arguments],
+            {"PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(log_path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+                (os.POSIX_SPAWN_DUP2, writer, READY_FD),
+            ],
+            setsid=True,
+            setsigmask=[],
+        )
+        os.close(writer)
+        writer = -1
+        # Its end closes the pipe too, so this wakes up either way.
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
+        ready = poll.poll(ready_seconds * 1000)
+        return pid, bool(ready) and bool(os.read(reader, 16))
+    finally:
+        os.close(reader)
+        if writer >= 0:
+            os.close(writer)

@@ -21,9 +21,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from orchestrator.contract.gateway import GatewayGrant, Traffic
-from orchestrator.relay.gateway.long_wait import reset_in, usage_limit_reached
+from orchestrator.relay.gateway.answers import Scrubber, clean_response_headers, reset_in, usage_limit_reached
 from orchestrator.relay.gateway.policy import HOP_BY_HOP, Forward, Local, Refuse, decide
-from orchestrator.relay.gateway.redact import Scrubber, clean_response_headers
 from orchestrator.relay.gateway.upstream import describe, through
 from orchestrator.relay.limits import Limits
 from orchestrator.relay.network import Uplink, credentials, refusal

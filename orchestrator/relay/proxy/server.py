@@ -23,7 +23,7 @@ from orchestrator.relay.limits import Limits
 from orchestrator.relay.network import Uplink
 from orchestrator.relay.pace import Pace, Paced
 from orchestrator.relay.proxy.aggregate import Aggregator
-from orchestrator.relay.proxy.connect import connect, is_own
+from orchestrator.relay.proxy.connect import UpstreamProxyError, connect, connect_through, is_own
 from orchestrator.relay.proxy.handshake import Abort, Handshake
 from orchestrator.relay.proxy.http1.message import WireError
 from orchestrator.relay.proxy.http1.request import Connect, Head, Request
@@ -31,7 +31,6 @@ from orchestrator.relay.proxy.http1.response import AnswerFilter, answer
 from orchestrator.relay.proxy.resolver import Resolver, UnknownNameError
 from orchestrator.relay.proxy.rules import Allow, Deny, Rules, unmapped
 from orchestrator.relay.proxy.tunnel import Tunnel
-from orchestrator.relay.proxy.upstream import UpstreamProxyError, connect_through
 from orchestrator.relay.sockets import RunSocket
 from orchestrator.system.tasks import TaskOwner
 

@@ -28,6 +28,7 @@ CREATE TABLE subagents (
   user_id TEXT NOT NULL,
   backend TEXT NOT NULL,
   backend_session_id TEXT,
+  title TEXT NOT NULL,
   repo TEXT,
   source_path TEXT,
   workspace TEXT NOT NULL,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from orchestrator.contract.adapter import Resumed
-from orchestrator.contract.runs import RunFilter, RunRecord, SubagentRecord
+from orchestrator.contract.runs import TITLE_CHARS, RunFilter, RunRecord, SubagentRecord
 from orchestrator.contract.types import ResourceLimits
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.events import Tokens
@@ -90,7 +90,7 @@ class Store:
             if new_subagent:
                 connection.execute(
                     "INSERT INTO subagents (subagent_id, user_id, backend, repo, source_path, workspace, created_at,"
-                    " last_used_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
+                    " last_used_at, title) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)",
                     (
                         record.subagent_id,
                         record.user_id,
@@ -99,6 +99,7 @@ class Store:
                         None if run.source_path is None else str(run.source_path),
                         record.workspace,
                         record.created_at,
+                        title_of(record.query),
                     ),
                 )
             elif not connection.execute(
@@ -264,11 +265,15 @@ class Store:
     async def subagent(self, subagent_id: str, *, user_id: str | None) -> StoredSubagent:
         """One subagent.  Raises NotFoundError, also for one of somebody other than ``user_id`` (None: anybody's)."""
 
-        def work(connection: sqlite3.Connection) -> StoredSubagent:
-            row = _one(connection, "SELECT * FROM subagents WHERE subagent_id = ?", subagent_id)
-            if row is None or user_id not in {None, row["user_id"]}:
-                raise NotFoundError(f"there is no subagent {subagent_id}")
-            return StoredSubagent(_subagent(connection, row), _path(row))
+        return await self._database.call(lambda connection: _read_subagent(connection, subagent_id, user_id))
+
+    async def retitle_subagent(self, subagent_id: str, title: str, *, user_id: str | None) -> SubagentRecord:
+        """Give a subagent another title; raises as ``subagent`` does."""
+
+        def work(connection: sqlite3.Connection) -> SubagentRecord:
+            _read_subagent(connection, subagent_id, user_id)
+            connection.execute("UPDATE subagents SET title = ? WHERE subagent_id = ?", (title, subagent_id))
+            return _read_subagent(connection, subagent_id, user_id).record
 
         return await self._database.call(work)
 
@@ -294,6 +299,12 @@ def set_session(connection: sqlite3.Connection, subagent_id: str, backend_sessio
     )
 
 
+def title_of(query: str) -> str:
+    """The first line of a prompt that says something, cut where a title has to end."""
+    line = next((" ".join(line.split()) for line in query.splitlines() if line.strip()), "")
+    return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1]}…"
+
+
 def _one(connection: sqlite3.Connection, query: str, name: str) -> sqlite3.Row | None:
     """The row of a run or subagent; what cannot be an id (it may be no text that SQLite takes) is not looked for."""
     row: sqlite3.Row | None = connection.execute(query, (name,)).fetchone() if _ID.fullmatch(name) else None
@@ -305,6 +316,13 @@ def _read_run(connection: sqlite3.Connection, run_id: str, user_id: str | None) 
     if row is None or user_id not in {None, row["user_id"]}:
         raise NotFoundError(f"there is no run {run_id}")
     return _stored_run(row)
+
+
+def _read_subagent(connection: sqlite3.Connection, subagent_id: str, user_id: str | None) -> StoredSubagent:
+    row = _one(connection, "SELECT * FROM subagents WHERE subagent_id = ?", subagent_id)
+    if row is None or user_id not in {None, row["user_id"]}:
+        raise NotFoundError(f"there is no subagent {subagent_id}")
+    return StoredSubagent(_subagent(connection, row), _path(row))
 
 
 def _path(row: sqlite3.Row) -> Path | None:
@@ -327,6 +345,7 @@ def _subagent(connection: sqlite3.Connection, row: sqlite3.Row) -> SubagentRecor
         user_id=row["user_id"],
         backend=row["backend"],
         backend_session_id=row["backend_session_id"],
+        title=row["title"],
         repo=row["repo"],
         workspace=row["workspace"],
         created_at=row["created_at"],

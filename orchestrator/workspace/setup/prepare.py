@@ -6,6 +6,9 @@
 
 Ids become paths, so they are checked and never escaped.  What is inside ``home``, ``upper`` and ``work`` belongs to the
 agent and the kernel; here nothing in them is opened, and removal follows no links.
+
+A private copy is for a repo that changes while the agent works on it: the overlay lies over the copy, and no agent
+writes to it; blocks are shared with the repo where the file system can do that.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import uuid
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -27,13 +32,14 @@ from orchestrator.errors import ConflictError, InvalidRequestError, StorageError
 from orchestrator.system.socket_paths import SOCKET_PATH_MAX, socket_path_bytes
 from orchestrator.workspace.path_states import write_whole
 from orchestrator.workspace.sandboxed_git import SCRATCH_PREFIX
-from orchestrator.workspace.setup.copy import make_copy
 from orchestrator.workspace.setup.layout import ID, emptied, own_directory, recorded, removed
 from orchestrator.workspace.setup.repo_checks import check_overlay_home, checked_source
 
 Mode = Literal["overlay", "copy", "direct", "readonly"]
 _LAYERED: Final = frozenset({"overlay", "copy"})
 _LONGEST_SOCKET: Final = "/gateway.sock"
+COPY_SECONDS: Final = 1800.0
+_SEARCH: Final = os.defpath
 
 
 class Directories:
@@ -184,3 +190,35 @@ def _storage_error(path: Path, error: OSError) -> StorageError:
     if error.errno in {errno.ENOTDIR, errno.ELOOP}:
         return StorageError(f"{error.filename or path} is not a directory")
     return StorageError(f"{error.filename or path} cannot be used: {error.strerror}")
+
+
+def make_copy(repo: Path, target: Path) -> None:
+    """Copy ``repo`` to ``target``, whole or not at all; what is there is kept.  Blocking.
+
+    Raises StorageError, OSError.
+    """
+    if target.is_dir():
+        return
+    program = shutil.which("cp", path=_SEARCH)
+    if program is None:
+        raise StorageError("cp is not installed on the service's machine (package coreutils)")
+    part = target.parent / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
+    part.mkdir(mode=0o700)
+    argv = [program, "--archive", "--reflink=auto", "--", f"{repo}/.", str(part)]
+    try:
+        done = subprocess.run(  # noqa: S603  # a list of arguments, and the program from a fixed search path
+            argv,
+            capture_output=True,
+            check=False,
+            timeout=COPY_SECONDS,
+            stdin=subprocess.DEVNULL,
+            env={"PATH": _SEARCH, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        raise StorageError(f"copying {repo} took longer than {COPY_SECONDS / 60:.0f} minutes") from None
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        shutil.rmtree(part, ignore_errors=True)
+        raise StorageError(f"{repo} cannot be copied: {said[-1] if said else done.returncode}")
+    part.chmod(0o700)
+    part.rename(target)

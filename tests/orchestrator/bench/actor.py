@@ -1,4 +1,4 @@
-"""A stage whose service plays a backend that does everything right, and can be told to do single things wrong."""
+"""A stage whose service plays a backend that does everything right, and can be set to do single things wrong."""
 
 from __future__ import annotations
 

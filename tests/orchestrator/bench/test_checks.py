@@ -324,7 +324,7 @@ async def test_where_recordings_go_is_tried_before_any_run_is_made(good: Stage, 
     assert actors.requests == []
 
 
-async def test_usage_that_is_not_told(good: Stage, actors: Actors, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_usage_that_is_not_reported(good: Stage, actors: Actors, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = end("Hello there.", tokens=Tokens(input=0, output=0))
     actors.script["text"] = [S, *say("Hello there."), silent]
     assert (await outcomes(good))["B22"] == "fail", "the adapter says that the CLI reports it"

@@ -84,7 +84,7 @@ async def test_the_same_shape_is_no_change(good: Stage, actors: Actors, tmp_path
     assert compare(tmp_path / "a", tmp_path / "b") == []
 
 
-async def test_what_is_new_and_what_is_gone_is_told(good: Stage, actors: Actors, tmp_path: Path) -> None:
+async def test_what_is_new_and_what_is_gone_is_reported(good: Stage, actors: Actors, tmp_path: Path) -> None:
     record(good.adapter, await evidence(good, actors), tmp_path / "a")
     record(good.adapter, await evidence(good, actors, [{"session": "s"}, {"done": "x", "more": "y"}]), tmp_path / "b")
     (tmp_path / "a" / "text").rename(tmp_path / "a" / "was-there")
@@ -105,7 +105,7 @@ def case(folder: Path, *, stdout: list[object], exit_code: int = 0, events: list
     return folder
 
 
-def test_lines_are_told_apart_by_their_types_and_data_is_no_format(tmp_path: Path) -> None:
+def test_lines_are_distinguished_by_their_types_and_data_is_no_format(tmp_path: Path) -> None:
     old = case(tmp_path / "old", stdout=[{"type": "a", "x": 1}, {"type": "b", "input": {"p": 1}}, "text"])
     new = case(
         tmp_path / "new",
@@ -128,7 +128,7 @@ def test_reasons_phases_and_tools_are_part_of_the_order(tmp_path: Path) -> None:
     assert change.what == "tool_use:Bash error:cli_failed -> tool_use:Bash error:rate_limited"
 
 
-def test_for_people_each_difference_is_told_once() -> None:
+def test_for_people_each_difference_is_reported_once() -> None:
     changes = [
         Change(case=case, where="output", what=what)
         for case in ("a", "b", "c")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config.load import Loaded, load, parse
-from orchestrator.config.redact import public
+from orchestrator.config.models import public
 from orchestrator.errors import ConfigError
 
 BLOCK = """

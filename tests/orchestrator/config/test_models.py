@@ -1,8 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.config.load import parse
-from orchestrator.config.messages import known_keys, nearest
+from orchestrator.config.load import known_keys, nearest, parse
 from orchestrator.config.models import BackendConfig, Config, LimitsConfig
 from orchestrator.errors import ConfigError
 

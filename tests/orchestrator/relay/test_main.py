@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from orchestrator.relay.__main__ import EXIT_TAKEN, parse, take_lock
-from orchestrator.relay.control.spawn import ROOT
+from orchestrator.relay.control.client import ROOT
 from orchestrator.relay.protocol import MAX_LINE, VERSION, grant_to_wire
 from tests.orchestrator.relay.support import AUTH, KEY, MESSAGES, Provider, agent, grant_for
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.contract.changes import FileChange
-from orchestrator.contract.gc import GcRequest
-from orchestrator.contract.runs import SubagentRecord
+from orchestrator.contract.runs import GcRequest, SubagentRecord
 from orchestrator.errors import ForbiddenError, NotFoundError
 from tests.fakes.workspaces import FakeWorkspaces
 from tests.orchestrator.runs.harness import USER, Service, World, answer

@@ -270,6 +270,59 @@ async def test_cancel_while_it_waits(world: World) -> None:
         await service.finished(third.run_id)
 
 
+@pytest.mark.parametrize("place", ["store", "audit", "enqueue"])
+async def test_a_run_whose_caller_goes_away_while_it_is_accepted_can_be_cancelled(
+    world: World, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    async with world.service() as service:
+        reached, go_on = asyncio.Event(), asyncio.Event()
+        owner, name = {
+            "store": (service.runs._store, "insert_run"),
+            "audit": (service.runs._audit, "note"),
+            "enqueue": (service.supervisor, "_append_position"),
+        }[place]
+        real = getattr(owner, name)
+
+        async def held(*args: Any, **options: Any) -> Any:
+            first, stored = not reached.is_set(), await real(*args, **options)
+            reached.set()
+            if first:
+                await go_on.wait()
+            return stored
+
+        monkeypatch.setattr(owner, name, held)
+        submitting = asyncio.create_task(service.submit())
+        await reached.wait()
+        submitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await submitting
+        [run] = await service.runs.list_runs(RunFilter(user_id=USER))
+        assert (await service.runs.cancel(run.run_id, user_id=USER)).state == "queued"
+        go_on.set()
+        assert (await service.finished(run.run_id)).outcome == "cancelled"
+        assert_nothing_left(world)
+
+
+async def test_a_run_whose_caller_went_away_is_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world.service() as service:
+        reached, real = asyncio.Event(), service.supervisor._append_position
+
+        async def held(*args: Any) -> None:
+            reached.set()
+            await asyncio.sleep(0)
+            await real(*args)
+
+        monkeypatch.setattr(service.supervisor, "_append_position", held)
+        submitting = asyncio.create_task(service.submit())
+        await reached.wait()
+        submitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await submitting
+        answer(await service.box())
+        [run] = await service.runs.list_runs(RunFilter(user_id=USER))
+        assert (await service.finished(run.run_id)).outcome == "completed"
+
+
 async def test_cancel_between_stored_and_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait for its turn to end."""
     world = World(tmp_path, runs={"max_concurrent": 1})

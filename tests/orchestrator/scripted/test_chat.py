@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from orchestrator.scripted.chat import error_body, fold, read_conversation, small, stream
-from orchestrator.scripted.protocols import of_request
 from orchestrator.scripted.scenarios import SIDE_ANSWER, play
+from orchestrator.scripted.server import of_request
 from orchestrator.scripted.steps import Break, Conversation, Cut, Fail, Pause, Step, Stop, Text, Thinking, ToolCall
 from orchestrator.scripted.wire import Ask, Piece
 

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.scripted import ScriptedProvider
 from orchestrator.scripted.gemini import error_body, fold, read_conversation, small, stream, wants_stream
-from orchestrator.scripted.protocols import of_request
+from orchestrator.scripted.server import of_request
 from orchestrator.scripted.steps import Break, Conversation, Cut, Fail, Pause, Step, Stop, Text, Thinking, ToolCall
 from orchestrator.scripted.wire import Ask, Piece
 

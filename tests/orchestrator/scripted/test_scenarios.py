@@ -1,8 +1,22 @@
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from orchestrator.scripted.scenarios import SCENARIOS, SIDE_ANSWER, SUBAGENT_PROMPT, named_in, play, spoken
+from orchestrator.scripted.scenarios import (
+    BUG,
+    CHECK,
+    FIX,
+    SAMPLE_FILES,
+    SCENARIOS,
+    SCRIPT,
+    SIDE_ANSWER,
+    SUBAGENT_PROMPT,
+    named_in,
+    play,
+    spoken,
+)
 from orchestrator.scripted.steps import Conversation, Fail, Step, Stop, Text, ToolCall
 
 TOOLS = ("Bash", "Read", "Write", "Edit", "Agent")
@@ -135,3 +149,17 @@ def test_what_a_scenario_says_is_known_beforehand() -> None:
     assert spoken("gate") == "Before the gate. Behind the gate."
     assert len(spoken("huge")) > 2_000_000
     assert spoken("no-such-scenario") == spoken("busy") == ""
+
+
+def check(repo: Path) -> tuple[int, str]:
+    done = subprocess.run(["sh", CHECK], cwd=repo, capture_output=True, text=True, timeout=10, check=False)
+    return done.returncode, done.stdout
+
+
+def test_the_bug_and_its_fix(tmp_path: Path) -> None:
+    for name, content in SAMPLE_FILES.items():
+        (tmp_path / name).write_text(content)
+    assert check(tmp_path) == (1, "FAILED: wanted hello-container-world, got hello_container_world\n")
+    assert SAMPLE_FILES[SCRIPT].count(BUG) == 1
+    (tmp_path / SCRIPT).write_text(SAMPLE_FILES[SCRIPT].replace(BUG, FIX))
+    assert check(tmp_path) == (0, "ok: hello-container-world\n")

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -5,7 +6,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from orchestrator.scripted import ScriptedProvider
+from orchestrator.scripted import ScriptedProvider, anthropic, responses
+from orchestrator.scripted.server import PROTOCOLS, Gate, of_request
+from orchestrator.scripted.steps import Fail
+from orchestrator.scripted.wire import Ask, WireProtocol
 
 
 @pytest.fixture
@@ -228,3 +232,91 @@ async def test_it_can_be_paced_for_people(client: aiohttp.ClientSession) -> None
     async with ScriptedProvider(pace=0.001) as paced:
         response = await client.post(f"{paced.base_url}/v1/messages", json=ask(stream=True))
         assert told(await response.text()).startswith("Hello")
+
+
+async def test_a_gate_is_closed_until_it_is_released() -> None:
+    gate = Gate()
+    waiter = asyncio.create_task(gate.wait())
+    await gate.reached()
+    assert not waiter.done()
+    await gate.release(None)
+    await waiter
+    await gate.wait()  # open for all to come
+
+
+async def test_so_many_pass_as_are_let_through() -> None:
+    gate = Gate()
+    waiters = [asyncio.create_task(gate.wait()) for _ in range(3)]
+    await gate.reached()
+    await gate.release(2)
+    done, pending = await asyncio.wait(waiters, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    while len(done) < 2:
+        done, pending = await asyncio.wait(waiters, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    await gate.reached()
+    assert len(pending) == 1
+    await gate.release(1)
+    await asyncio.wait_for(asyncio.gather(*waiters), 5)
+
+
+async def test_a_pass_given_beforehand_is_used_once() -> None:
+    gate = Gate()
+    await gate.release(1)
+    await gate.wait()
+    waiter = asyncio.create_task(gate.wait())
+    await gate.reached()
+    assert not waiter.done()
+    waiter.cancel()
+    await asyncio.wait([waiter])
+
+
+async def test_a_gate_can_be_closed_again() -> None:
+    gate = Gate()
+    await gate.release(None)
+    await gate.hold()
+    waiter = asyncio.create_task(gate.wait())
+    await gate.reached()
+    assert not waiter.done()
+    waiter.cancel()
+    await asyncio.wait([waiter])
+
+
+async def test_a_stream_that_went_away_waits_no_more() -> None:
+    gate = Gate()
+    waiter = asyncio.create_task(gate.wait())
+    await gate.reached()
+    waiter.cancel()
+    await asyncio.wait([waiter])
+    reached = asyncio.create_task(gate.reached())
+    second = asyncio.create_task(gate.wait())
+    await asyncio.wait_for(reached, 5)
+    second.cancel()
+    await asyncio.wait([second])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "protocol"),
+    [
+        ("POST", "/v1/messages", anthropic),
+        ("POST", "/v1/messages/count_tokens", anthropic),
+        ("GET", "/v1/models", anthropic),
+        ("POST", "/v1/responses", responses),
+        ("GET", "/v1/messages", None),
+        ("POST", "/v1/messages/", None),
+        ("GET", "/", None),
+    ],
+)
+def test_a_request_finds_its_protocol(method: str, path: str, protocol: WireProtocol | None) -> None:
+    assert of_request(method, path) is protocol
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_each_refuses_a_body_that_is_no_request(protocol: WireProtocol) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        protocol.read_conversation(Ask(path="/", body={}))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429, 500, 502, 503, 529])
+def test_each_words_every_error(protocol: WireProtocol, status: int) -> None:
+    assert "error" in protocol.error_body(Fail(status))
+    assert "the reason" in str(protocol.error_body(Fail(status, "the reason")))

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.config.telemetry import TracesTarget
+from orchestrator.config.environment import TracesTarget
 from orchestrator.contract.traces import NO_TRACES, RunTrace, Step
 from orchestrator.errors import ConfigError
 from orchestrator.telemetry import open_traces

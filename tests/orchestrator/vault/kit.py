@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from orchestrator.config.environment import VaultPlace, vault_place
 from orchestrator.config.models import Config, Paths
-from orchestrator.config.vault import VaultPlace, vault_place
 from orchestrator.vault import KeySource, MasterKey, Vault
 from orchestrator.vault.master import write_key
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config.environment import vault_place
 from orchestrator.config.models import Config, VaultConfig
-from orchestrator.config.vault import vault_place
 from orchestrator.errors import ConflictError, VaultUnavailableError
 from orchestrator.vault import KeySource, MasterKey
 from orchestrator.vault.master import read_key, write_key

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.contract.changes import ChangeSelection, CommitInfo, FileChange
-from orchestrator.contract.gc import GcRequest
+from orchestrator.contract.runs import GcRequest
 from tests.orchestrator.api.harness import Api
 
 
@@ -17,6 +17,18 @@ async def test_conversations_are_listed_and_shown(api: Api) -> None:
     assert [(item["subagent_id"], item["run_ids"]) for item in listed] == [("sub-1", ["run-1", "run-2"])]
     assert (await api.get("/v1/subagents/sub-1")).json == listed[0]
     assert len((await api.get("/v1/subagents", who="root")).json["subagents"]) == 2
+
+
+async def test_a_conversation_gets_another_title(api: Api) -> None:
+    api.runs.add_run()
+    path = "/v1/subagents/sub-1"
+    answer = await api.call("PATCH", path, body={"title": "Parser"})
+    assert (answer.status, answer.json["title"]) == (200, "Parser")
+    assert (await api.get(path)).json["title"] == "Parser"
+    for wrong in ({}, {"title": ""}, {"title": "a\nb"}, {"title": "x" * 81}, {"title": "a", "repo": "b"}):
+        assert (await api.call("PATCH", path, body=wrong)).status == 400
+    assert (await api.call("PATCH", path, body={"title": "mine"}, who="bob")).status == 404
+    assert (await api.get(path)).json["title"] == "Parser"
 
 
 async def test_conversations_are_found_by_the_beginning_of_their_id(api: Api) -> None:

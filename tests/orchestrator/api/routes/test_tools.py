@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from openapi_schema_validator import OAS31Validator
 
-from orchestrator.api.models.tools import ToolArgs
-from orchestrator.api.routes.tools import INPUT_SCHEMA
+from orchestrator.api.routes.tools import INPUT_SCHEMA, ToolArgs
 from orchestrator.contract.runs import RunRecord
 from orchestrator.errors import NotFoundError
 from orchestrator.events import Error

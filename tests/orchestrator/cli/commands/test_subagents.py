@@ -13,6 +13,7 @@ def subagent(name: str, **more: Any) -> dict[str, Any]:
         "user_id": "local",
         "backend": "claude-code",
         "backend_session_id": "sess-1",
+        "title": f"Look at {name}",
         "repo": "/src/x",
         "workspace": "overlay",
         "created_at": TS,
@@ -30,6 +31,7 @@ def some(api: FakeApi) -> None:
 
 def test_list_newest_first(invoke: Invoke, served: ThreadedApi) -> None:
     lines = invoke("subagents", "list").output.splitlines()
+    assert [line.rpartition("/src/x ")[2].strip() for line in lines[1:]] == ["Look at sub_b2", "Look at sub_a1"]
     assert [line.split()[:3] for line in lines[1:]] == [
         ["sub_b2", "claude-code", "busy"],
         ["sub_a1", "claude-code", "idle"],

@@ -17,8 +17,7 @@ from aiohttp import web
 from orchestrator.contract.gateway import Relay
 from orchestrator.errors import InvalidRequestError, SandboxError
 from orchestrator.relay.control import client, connection
-from orchestrator.relay.control.client import RelayProcess
-from orchestrator.relay.control.spawn import ROOT
+from orchestrator.relay.control.client import ROOT, RelayProcess
 from orchestrator.relay.protocol import socket_name
 from orchestrator.system.processes import WatchedProcess
 from tests.orchestrator.relay.support import AUTH, KEY, MESSAGES, TOKEN, Provider, agent, grant_for, status

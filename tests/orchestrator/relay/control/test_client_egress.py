@@ -14,8 +14,7 @@ import pytest
 from orchestrator.contract.egress import EgressReport
 from orchestrator.contract.gateway import Relay
 from orchestrator.errors import InvalidRequestError, SandboxError
-from orchestrator.relay.control.client import RelayProcess
-from orchestrator.relay.control.spawn import ROOT
+from orchestrator.relay.control.client import ROOT, RelayProcess
 from tests.orchestrator.relay.proxied import Target, connect, egress_grant, eventually, target, to_end
 
 

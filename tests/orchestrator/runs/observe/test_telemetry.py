@@ -120,7 +120,7 @@ async def test_the_relays_numbers_are_absent_when_nobody_knows_them(world: World
 async def test_a_relay_that_does_not_answer_is_down_and_holds_up_nothing_else(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.runs.observe.gauges.RELAY_SECONDS", 0.01)
+    monkeypatch.setattr("orchestrator.runs.observe.telemetry.RELAY_SECONDS", 0.01)
 
     async def never() -> None:
         await asyncio.Event().wait()

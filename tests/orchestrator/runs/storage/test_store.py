@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.errors import ConflictError, NotFoundError
@@ -22,6 +24,28 @@ async def test_an_idempotency_key_gives_the_same_run_and_refuses_another_request
 async def test_a_run_of_an_unknown_subagent_is_refused(store: Store) -> None:
     with pytest.raises(NotFoundError):
         await insert(store, new_subagent=False)
+
+
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [
+        ("fix the parser", "fix the parser"),
+        ("\n  \r\n  fix \t the\u00a0parser \nand more", "fix the parser"),
+        ("x" * 80, "x" * 80),
+        ("x" * 81, "x" * 79 + "…"),
+    ],
+)
+async def test_the_title_is_the_first_line_of_the_first_prompt_until_it_is_changed(
+    store: Store, query: str, title: str
+) -> None:
+    run = await insert(store, query=query)
+    await insert(store, "2" * 32, run.subagent_id, query="another", new_subagent=False)
+    found = (await store.subagent(run.subagent_id, user_id="u")).record
+    assert found.title == title
+    with pytest.raises(NotFoundError):
+        await store.retitle_subagent(run.subagent_id, "theirs", user_id="v")
+    changed = await store.retitle_subagent(run.subagent_id, "Parser", user_id="u")
+    assert changed == replace(found, title="Parser")
 
 
 @pytest.mark.parametrize("name", ["1" * 31, "\ud800" * 32, "'; --", "f" * 32])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from images import npm as module
-from images.npm import Npm, npm_argv
+from images import upgrade as module
+from images.upgrade import Npm, npm_argv
 from orchestrator.errors import ImageBuildError, InvalidRequestError
 
 Answer = Callable[[Sequence[str]], bytes]

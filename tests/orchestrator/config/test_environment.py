@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.config.environment import traces_target
 from orchestrator.config.models import Config
-from orchestrator.config.telemetry import traces_target
 
 OURS = {"otlp_endpoint": "http://collector:4318/"}
 

@@ -11,7 +11,7 @@ from orchestrator.contract.changes import ApplyRequest
 from orchestrator.contract.sandbox import WorkspaceMount
 from orchestrator.errors import ConflictError, StorageError
 from orchestrator.workspace import DirectoryWorkspaces
-from orchestrator.workspace.setup.copy import make_copy
+from orchestrator.workspace.setup.prepare import make_copy
 from tests.orchestrator.workspace.overlay import no_delete
 from tests.orchestrator.workspace.trees import File, Link, Tree, fake_whiteout, make, read, whiteout
 

@@ -1,11 +1,11 @@
-"""Looking for processes and for a text in files."""
+"""What scenes look for afterwards: processes, and a text in files."""
 
 import os
 import subprocess
 from pathlib import Path
 
-from orchestrator.bench import leftovers
-from orchestrator.bench.leftovers import files_with, processes_with, snapshot
+from orchestrator.bench import scenes
+from orchestrator.bench.scenes import files_with, processes_with, snapshot
 
 
 def test_a_process_is_found_by_its_words() -> None:
@@ -28,7 +28,7 @@ def test_a_text_is_found_wherever_it_lies(tmp_path: Path) -> None:
 
 
 def test_a_text_on_the_edge_of_two_pieces_is_found(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"." * (leftovers._CHUNK - 3) + b"secret")
+    (tmp_path / "x").write_bytes(b"." * (scenes._CHUNK - 3) + b"secret")
     assert files_with([tmp_path], "secret") == [str(tmp_path / "x")]
 
 

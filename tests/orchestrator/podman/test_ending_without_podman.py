@@ -13,9 +13,9 @@ import pytest
 
 from orchestrator.contract.sandbox import SandboxExit, StartedSandbox
 from orchestrator.errors import SandboxError
-from orchestrator.podman import init_process as inits_module
+from orchestrator.podman import exits as exits_module
 from orchestrator.podman import runtime as runtime_module
-from orchestrator.podman.init_process import Inits, is_init
+from orchestrator.podman.exits import Inits, is_init
 from orchestrator.podman.runtime import PodmanRuntime
 from orchestrator.system.processes import cmdline
 from tests.fakes.conmon import FakeConmon
@@ -48,7 +48,7 @@ class First:
 @pytest.fixture(autouse=True)
 def marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without containers a command line has to do."""
-    monkeypatch.setattr(inits_module, "is_init", lambda pid, container_id: f"init-{container_id}" in cmdline(pid))
+    monkeypatch.setattr(exits_module, "is_init", lambda pid, container_id: f"init-{container_id}" in cmdline(pid))
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def state(**more: object) -> Answer:
 def test_a_first_process_is_number_one_of_its_namespace_and_has_the_containers_mounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inits_module, "PROC", tmp_path)
-    monkeypatch.setattr(inits_module, "mounts_mention", lambda pid, text: text == CID)
+    monkeypatch.setattr(exits_module, "PROC", tmp_path)
+    monkeypatch.setattr(exits_module, "mounts_mention", lambda pid, text: text == CID)
     for pid, numbers in {10: "10\t1", 11: "11\t7", 12: "12", 13: "13\t2\t1"}.items():
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "status").write_text(f"Name:\tx\nNSpid:\t{numbers}\nThreads:\t1\n")
