@@ -19,19 +19,55 @@ settings.load_profile("podmentor")
 IMAGES = ("tests/podman/test_images.py", "tests/podman/test_upgrade.py", "tests/podman/test_example.py")
 """Builds of images take turns: in one process, where none waits for another."""
 
-ONE_SERVICE = ("tests/podman/test_hostile_resources.py", "tests/podman/test_repository_settings.py")
+ONE_SERVICE = tuple(
+    f"tests/podman/test_{name}.py"
+    for name in (
+        "claude_code",
+        "codex",
+        "gemini",
+        "hostile_network",
+        "hostile_resources",
+        "opencode",
+        "repository_settings",
+        "secrets",
+    )
+)
+"""The tests of each share a service."""
 ONE_DISK = ("tests/podman/test_full_disk.py",)
 """Each fills the one small disk."""
+ALONE = (
+    "tests/podman/test_hostile_neighbours.py::",
+    "tests/podman/test_hostile_resources.py::test_a_fork_bomb_fails_inside_and_leaves_the_machine_usable",
+)
+"""What is marked so waits until no other test with containers runs, and lets none begin: in one process, and last."""
+LONGEST = tuple(
+    f"tests/podman/test_{name}.py"
+    for name in ("backends", "repository_settings", "soak", "durability", "images", "upgrade", "example", "gemini")
+)
+"""What takes longest begins first: at the end nobody waits for it."""
 
 
 def together(nodeid: str) -> str:
     """What has the same answer runs in one process, one after the other: tests that share what is dear to make."""
     module = nodeid.partition("::")[0]
+    if nodeid.startswith(ALONE):
+        return "alone"
     if module in IMAGES:
         return "images"
     if module == "tests/podman/test_backends.py":
         return f"{module}[{nodeid.rpartition('[')[2]}"  # the backend
-    return nodeid if module.startswith("tests/podman/") and module not in (*ONE_SERVICE, *ONE_DISK) else module
+    whole = not module.startswith("tests/podman/") or module in (*ONE_SERVICE, *ONE_DISK)
+    return module if whole else nodeid
+
+
+def turn(nodeid: str, *, podman: bool) -> int:
+    """When it has its turn, smallest first: those with containers take long, and the short ones fill what is left."""
+    module = nodeid.partition("::")[0]
+    if not podman:
+        return len(LONGEST) + 2
+    if module in LONGEST:
+        return LONGEST.index(module)
+    return len(LONGEST) + nodeid.startswith(ALONE)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -58,9 +94,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those with containers first: they take long, and the short ones fill what is left at the end."""
+    for item in items:
+        assert item.nodeid.startswith(ALONE) == (item.get_closest_marker("alone") is not None), item.nodeid
     if own.IS_WORKER:
-        items.sort(key=lambda item: item.get_closest_marker("podman") is None)
+        items.sort(key=lambda item: turn(item.nodeid, podman=item.get_closest_marker("podman") is not None))
 
 
 @pytest.hookimpl(trylast=True)

@@ -5,20 +5,21 @@ The bench judges what every CLI must do; the facts here are what is known beyond
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
+from click.testing import CliRunner
+
+from orchestrator.bench import runner
 from orchestrator.bench.fixture import Stage
-from orchestrator.bench.recorder import record
 from orchestrator.bench.results import BackendReport, Evidence, Observed, Seen
-from orchestrator.bench.runner import play_all, report
+from orchestrator.bench.runner import Progress, play_all
 from orchestrator.bench.scenes import SCENES, Scene, SceneError, make_run, prompt_of, simple
-from orchestrator.bootstrap.bench import bench_stage
-from orchestrator.config.models import Config, StorageConfig
-from orchestrator.config.paths import resolve_paths
+from orchestrator.cli.main import cli
 from orchestrator.scripted import ScriptedProvider, SeenRequest
 from tests.podman.live import podman, processes_with
 
@@ -53,7 +54,7 @@ class Facts:
     """How many requests come of a scenario."""
     failed_tool: bool = True
     """Whether a command's failure is told as an error."""
-    jobs: int = 4
+    jobs: int = 6
     """Runs at once."""
     quiet: bool = True
     """Whether it says nothing on stderr while all is well."""
@@ -146,13 +147,17 @@ class Played:
 
     facts: Facts
     evidence: Evidence
+    exit_code: int
+    """Of the command."""
+    found: dict[str, Any]
+    """What the command printed of this backend."""
     report: BackendReport
     plain: Sequence[SeenRequest]
     """The requests that were made for the plain answer."""
     requests: Sequence[SeenRequest]
     recordings: Path
     left: list[str]
-    """What of its runs is still there when all have ended."""
+    """What of its runs is still there when all have ended, and of the bench itself when the command has."""
 
     def run(self, scene: str, number: int = -1) -> Observed:
         """A scene's last run."""
@@ -170,10 +175,13 @@ def shape(run: Observed) -> list[str]:
     return [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
 
 
-async def play(backend: str, root: Path) -> Played:
-    """Play all scenes of one backend, with a service and a provider of its own below ``root``."""
+def play(backend: str, root: Path) -> Played:
+    """Have ``podmentor bench`` play all its scenes of one backend, and those that are only ours."""
     facts = FACTS[backend]
     plain: list[SeenRequest] = []
+    requests: list[SeenRequest] = []
+    evidence: list[Evidence] = []
+    left: list[str] = []
 
     async def forgotten(stage: Stage, _: Mapping[str, Seen]) -> Seen:
         """A following run after the CLI has lost this one conversation, and nothing else."""
@@ -199,40 +207,49 @@ async def play(backend: str, root: Path) -> Played:
     known = {scene.name for scene in SCENES}
     more = [simple(name) for name in facts.ends if name not in known | {"text"}]
     scenes = [*more, *SCENES, Scene("forgotten", forgotten), Scene("third", third)]
-    config = Config(storage=StorageConfig(state_dir=root / "state"))
-    said: list[str] = []
 
-    def progress(text: str) -> None:
-        said.append(text)
-        if not plain and isinstance(stage.provider, ScriptedProvider):  # the first scene is played alone
-            plain.extend(stage.provider.requests)
+    async def play_more(stage: Stage, *, jobs: int, progress: Progress) -> Evidence:
+        assert isinstance(stage.provider, ScriptedProvider)
+        provider = stage.provider
 
-    place = resolve_paths(config).state_dir / "bench"
-    async with bench_stage(config, backend, place=place, image_tag=None, jobs=facts.jobs) as stage:
-        evidence = await play_all(stage, jobs=facts.jobs, progress=progress, scenes=scenes)
-        print("\n".join(said))
+        def noted(text: str) -> None:
+            progress(text)
+            if not plain:  # the first scene is played alone
+                plain.extend(provider.requests)
+
+        evidence.append(await play_all(stage, jobs=jobs, progress=noted, scenes=scenes))
+        requests.extend(provider.requests)
         instance = (stage.paths.state_dir / "instance").read_text().strip()
         label = f"--filter=label=podmentor.instance={instance}"
-        ids = [run.record.run_id for run in evidence.runs()]
-        left = [
-            *(await podman("ps", "--all", "--quiet", label)).split(),
-            *(f"{place}" for run_id in ids if (place := stage.paths.runtime_dir / run_id).exists()),
-            *(f"{run_id}: process {pid}" for run_id in ids for pid in processes_with(run_id)),
-        ]
-        await asyncio.to_thread(record, stage.adapter, evidence, root / "recordings")
-        assert isinstance(stage.provider, ScriptedProvider)
-        return Played(
-            facts=facts,
-            evidence=evidence,
-            plain=plain,
-            requests=list(stage.provider.requests),
-            report=report(
-                backend,
-                evidence,
-                image_tag=None,
-                cli_version=evidence.scenes["text"].runs[0].record.cli_version,
-                seconds=0,
-            ),
-            recordings=root / "recordings",
-            left=left,
-        )
+        ids = [run.record.run_id for run in evidence[0].runs()]
+        left.extend((await podman("ps", "--all", "--quiet", label)).split())
+        left.extend(f"{place}" for run_id in ids if (place := stage.paths.runtime_dir / run_id).exists())
+        left.extend(f"{run_id}: process {pid}" for run_id in ids for pid in processes_with(run_id))
+        return evidence[0]
+
+    state, recordings = root / "state", root / "recordings"
+    arguments = ["--state", state, "bench", backend, "--jobs", facts.jobs, "--record", recordings, "--json", "-v"]
+    with patch.object(runner, "play_all", play_more):
+        ended = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    print(ended.stderr)
+    assert evidence, ended.output
+    [found] = json.loads(ended.stdout)["backends"]
+    left.extend(str(place) for place in [state / "bench" / backend] if place.exists())
+    left.extend(f"process {pid}" for pid in processes_with(f"{root}/"))
+    return Played(
+        facts=facts,
+        evidence=evidence[0],
+        plain=plain,
+        requests=requests,
+        exit_code=ended.exit_code,
+        found=found,
+        report=runner.report(
+            backend,
+            evidence[0],
+            image_tag=None,
+            cli_version=evidence[0].scenes["text"].runs[0].record.cli_version,
+            seconds=0,
+        ),
+        recordings=recordings / backend,
+        left=left,
+    )

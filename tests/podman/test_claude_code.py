@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.podman.live import LiveService
 from tests.podman.live import assert_nothing_left as assert_nothing_left  # noqa: PLC0414  # for other modules
+from tests.podman.shared import MARKS
+from tests.podman.shared import module_provider as module_provider  # noqa: PLC0414 -- fixtures
+from tests.podman.shared import module_service as module_service  # noqa: PLC0414
+from tests.podman.shared import provider as provider  # noqa: PLC0414
+from tests.podman.shared import service as service  # noqa: PLC0414
 
-pytestmark = pytest.mark.podman
+pytestmark = MARKS
 
 
 def shape(events: list[dict[str, Any]]) -> list[str]:

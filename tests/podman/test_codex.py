@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
 
 from orchestrator.scripted import ScriptedProvider
-from tests.podman.live import REAL_KEY, LiveService, live_service, processes_with
+from tests.podman.live import REAL_KEY, LiveService, processes_with
+from tests.podman.shared import MARKS
+from tests.podman.shared import module_provider as module_provider  # noqa: PLC0414 -- fixtures
+from tests.podman.shared import module_service as module_service  # noqa: PLC0414
+from tests.podman.shared import provider as provider  # noqa: PLC0414
+from tests.podman.shared import service as service  # noqa: PLC0414
 
-pytestmark = pytest.mark.podman
-
-
-@pytest.fixture
-async def service(tmp_path: Path, provider: ScriptedProvider) -> AsyncIterator[LiveService]:
-    async with live_service(tmp_path, provider.base_url, backend_name="codex") as service:
-        yield service
+pytestmark = MARKS
+BACKEND = "codex"
 
 
 SEARCH = """scenario: dump

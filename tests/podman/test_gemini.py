@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pytest
-
 from orchestrator.scripted import ScriptedProvider
 from tests.podman.images_kit import container, run_to_end
 from tests.podman.live import REAL_KEY, LiveService, assert_nothing_left, live_service, processes_with
+from tests.podman.shared import MARKS
+from tests.podman.shared import module_provider as module_provider  # noqa: PLC0414 -- fixtures
+from tests.podman.shared import module_service as module_service  # noqa: PLC0414
+from tests.podman.shared import provider as provider  # noqa: PLC0414
+from tests.podman.shared import service as service  # noqa: PLC0414
 
-pytestmark = pytest.mark.podman
+pytestmark = MARKS
+BACKEND = "gemini"
 
 
 def shape(events: list[dict[str, Any]]) -> list[str]:
@@ -22,12 +26,6 @@ def shape(events: list[dict[str, Any]]) -> list[str]:
     names = [f"status:{e['data']['phase']}" if e["kind"] == "status" else e["kind"] for e in events]
     names = [name for name in names if name != "status:diagnostic"]
     return [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
-
-
-@pytest.fixture
-async def service(tmp_path: Path, provider: ScriptedProvider) -> AsyncIterator[LiveService]:
-    async with live_service(tmp_path, provider.base_url, backend_name="gemini") as service:
-        yield service
 
 
 async def test_the_operator_chooses_the_model(tmp_path: Path, provider: ScriptedProvider) -> None:
@@ -153,7 +151,7 @@ def flat(value: Any) -> list[Any]:
     return [leaf for item in value for leaf in flat(item)] if isinstance(value, list) else [value]
 
 
-def test_the_image_holds_the_cli_once_and_no_installer() -> None:
+async def test_the_image_holds_the_cli_once_and_no_installer() -> None:
     look = "command -v npm; gemini --version; ls /opt/gemini/node_modules/@google/gemini-cli/bundle/gemini-*.js | wc -l"
-    done = run_to_end(container("localhost/podmentor/gemini:current", "sh", "-c", look))
+    done = await asyncio.to_thread(run_to_end, container("localhost/podmentor/gemini:current", "sh", "-c", look))
     assert done.stdout.split() == ["0.61.0", "1"], done.stderr

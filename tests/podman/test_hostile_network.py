@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from orchestrator.scripted import ScriptedProvider
 from tests.orchestrator.relay.proxied import Target
 from tests.podman.hostile import attack, audited, results, script, watched
-from tests.podman.live import LiveService, live_service, podman
+from tests.podman.live import STARTED, LiveService, eventually, live_service, podman
+from tests.podman.shared import module_provider as module_provider  # noqa: PLC0414 -- fixtures
+from tests.podman.shared import provider as provider  # noqa: PLC0414
 
-pytestmark = pytest.mark.podman
+pytestmark = [pytest.mark.podman, pytest.mark.asyncio(loop_scope="module")]
 
 NOWHERE = {"ENETUNREACH", "EHOSTUNREACH", "EPERM", "EACCES", "EADDRNOTAVAIL", "EAFNOSUPPORT"}
 """What the kernel says when there is no way."""
@@ -38,9 +41,12 @@ class Site:
         self.hosts.write_text("\n".join(["127.0.0.1 good.example", *lines, ""]))
 
 
-@pytest.fixture
-async def site(tmp_path: Path, provider: ScriptedProvider) -> AsyncIterator[Site]:
-    hosts = tmp_path / "hosts"
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_site(
+    tmp_path_factory: pytest.TempPathFactory, module_provider: ScriptedProvider
+) -> AsyncIterator[Site]:
+    root = tmp_path_factory.mktemp("site")
+    hosts = root / "hosts"
     async with watched() as allowed, watched() as forbidden:
         # Names below inside.example may be asked for at any of the ports; that alone must not open an address.
         rules = [
@@ -51,11 +57,21 @@ async def site(tmp_path: Path, provider: ScriptedProvider) -> AsyncIterator[Site
             f"*.inside.example:{allowed.port}",
         ]
         async with live_service(
-            tmp_path, provider.base_url, backend={"allowed_egress": rules}, egress={"hosts_file": str(hosts)}
+            root, module_provider.base_url, backend={"allowed_egress": rules}, egress={"hosts_file": str(hosts)}
         ) as service:
-            site = Site(service, allowed, forbidden, hosts)
-            site.names()
-            yield site
+            yield Site(service, allowed, forbidden, hosts)
+
+
+@pytest.fixture
+def site(module_site: Site) -> Site:
+    """The module's site as it was in the beginning; the log of its service is shown with this test when it fails."""
+    module_site.names()
+    for server in (module_site.allowed, module_site.forbidden):
+        server.connections = 0
+        server.received.clear()
+    if module_site.service not in STARTED:
+        STARTED.append(module_site.service)
+    return module_site
 
 
 def reached_from_here(address: str | tuple[str, int]) -> None:
@@ -64,6 +80,12 @@ def reached_from_here(address: str | tuple[str, int]) -> None:
     with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.settimeout(10)
         sock.connect(address)
+
+
+async def counted_from_here(server: Target) -> None:
+    """The same of a server that counts what reaches it: and that it counts."""
+    reached_from_here(("127.0.0.1", server.port))
+    await eventually(lambda: server.connections == 1)
 
 
 DIRECT = """
@@ -137,7 +159,7 @@ async def test_nothing_but_loopback_is_there_to_be_talked_to(site: Site) -> None
     wrong = {name: outcome for name, outcome in found.items() if outcome not in NOWHERE}
     assert wrong == {}
     assert site.forbidden.connections == 0
-    reached_from_here(("127.0.0.1", site.forbidden.port))
+    await counted_from_here(site.forbidden)
 
 
 BY_PROXY = """
@@ -202,7 +224,7 @@ async def test_the_proxy_leads_nowhere_but_to_what_is_allowed(site: Site) -> Non
     wrong = {target: answer for target, answer in found.items() if not answer.startswith("HTTP/1.1 403 podmentor: ")}
     assert wrong == {}
     assert site.forbidden.connections == 0
-    reached_from_here(("127.0.0.1", site.forbidden.port))
+    await counted_from_here(site.forbidden)
     told = {
         event["data"]["host"]
         for event in await site.service.all_events(run["run_id"])

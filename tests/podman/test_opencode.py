@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from orchestrator.scripted import ScriptedProvider
 from tests.podman.live import REAL_KEY, LiveService, live_service
+from tests.podman.shared import MARKS
+from tests.podman.shared import module_provider as module_provider  # noqa: PLC0414 -- fixtures
+from tests.podman.shared import module_service as module_service  # noqa: PLC0414
+from tests.podman.shared import provider as provider  # noqa: PLC0414
+from tests.podman.shared import service as service  # noqa: PLC0414
 
-pytestmark = pytest.mark.podman
+pytestmark = MARKS
+BACKEND = "opencode"
 
-SCRIPTED = {"model": "scripted"}
+SETTINGS = {"model": "scripted"}
 """OpenCode offers other tools for models of the GPT family."""
 
 
-@pytest.fixture
-async def opencode(tmp_path: Path, provider: ScriptedProvider) -> AsyncIterator[LiveService]:
-    async with live_service(tmp_path, provider.base_url, backend_name="opencode", backend=SCRIPTED) as service:
-        yield service
-
-
 async def test_a_model_of_another_family_gets_other_tools(
-    opencode: LiveService, provider: ScriptedProvider, repo: Path
+    service: LiveService, provider: ScriptedProvider, repo: Path
 ) -> None:
     before = {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()}
-    run = await opencode.submit("scenario: edit", repo=str(repo))
-    record = await opencode.finished(run["run_id"])
+    run = await service.submit("scenario: edit", repo=str(repo))
+    record = await service.finished(run["run_id"])
     assert record["outcome"] == "completed", record["error"]
-    events = await opencode.all_events(run["run_id"])
+    events = await service.all_events(run["run_id"])
     assert [e["data"]["name"] for e in events if e["kind"] == "tool_use"] == ["write", "edit"]
     assert [e["data"]["is_error"] for e in events if e["kind"] == "tool_result"] == [False, False]
     [started] = [e["data"] for e in events if e["kind"] == "session_started"]
@@ -39,7 +36,7 @@ async def test_a_model_of_another_family_gets_other_tools(
         assert request.body["model"] == "scripted"
         # A limit that some models refuse.
         assert not {"max_tokens", "max_completion_tokens"} & request.body.keys()
-    listing = await opencode.call("GET", f"/v1/subagents/{run['subagent_id']}/changes")
+    listing = await service.call("GET", f"/v1/subagents/{run['subagent_id']}/changes")
     assert [(c["path"], c["change"]) for c in listing["changes"]] == [("note.txt", "added")]
     assert {path: path.read_bytes() for path in repo.rglob("*") if path.is_file()} == before
 
@@ -55,20 +52,20 @@ async def test_a_wait_that_is_too_long_is_not_waited_for(tmp_path: Path, provide
 
 
 async def test_no_other_host_is_asked_for_and_the_real_key_is_nowhere(
-    opencode: LiveService, provider: ScriptedProvider
+    service: LiveService, provider: ScriptedProvider
 ) -> None:
     look = "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; cat /run/podmentor/prompt"
-    run = await opencode.submit(f"scenario: dump\nRUN: {look}")
-    record = await opencode.finished(run["run_id"])
+    run = await service.submit(f"scenario: dump\nRUN: {look}")
+    record = await service.finished(run["run_id"])
     assert record["outcome"] == "completed", record["error"]
     assert "OPENCODE_CONFIG_CONTENT" in record["final_text"]
-    told = str(await opencode.all_events(run["run_id"]))
+    told = str(await service.all_events(run["run_id"]))
     assert REAL_KEY not in told
     assert {request.key for request in provider.requests} == {REAL_KEY}
-    for path in [*opencode.state.rglob("*"), *opencode.runtime.rglob("*")]:
+    for path in [*service.state.rglob("*"), *service.runtime.rglob("*")]:
         if path.is_file():
             assert REAL_KEY.encode() not in path.read_bytes(), path
-    home = opencode.state / "subagents" / run["subagent_id"] / "home"
+    home = service.state / "subagents" / run["subagent_id"] / "home"
     left = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
     # No package is fetched, no settings are written: only the CLI's own data.
     assert all(name.startswith((".local/share/opencode/", ".local/state/opencode/")) for name in left), left

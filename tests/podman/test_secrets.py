@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from orchestrator.scripted import ScriptedProvider
 from tests.podman.live import REAL_KEY, LiveService, podman, processes_with
+from tests.podman.shared import MARKS
+from tests.podman.shared import module_provider as module_provider  # noqa: PLC0414 -- fixtures
+from tests.podman.shared import module_service as module_service  # noqa: PLC0414
+from tests.podman.shared import provider as provider  # noqa: PLC0414
+from tests.podman.shared import service as service  # noqa: PLC0414
 
-pytestmark = pytest.mark.podman
+pytestmark = MARKS
 
 SEARCH = """scenario: dump
 RUN:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,12 +30,14 @@ class Output:
     quiet: bool = False
     advice: bool = True
     """Say how to go on with the subagent."""
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
         self.out = consoles.out()
         self.err = consoles.err()
         self.transcript = Transcript(self.out)
-        self._last = time.monotonic()
+        self._last = self.clock()
         """When the last event came."""
         self._awaited = "the service"
         self._waiting = False
@@ -60,8 +62,8 @@ class Output:
 
     async def _tell_silence(self) -> None:
         while True:
-            await asyncio.sleep(1)
-            silence = time.monotonic() - self._last
+            await self.sleep(1)
+            silence = self.clock() - self._last
             if silence >= SILENCE_SECONDS and not self.transcript.in_line:
                 self._erase()
                 self._waiting = True
@@ -83,7 +85,7 @@ class Output:
     def event(self, event: Mapping[str, Any]) -> None:
         """The next event of the run."""
         self._erase()
-        self._last, self._awaited = time.monotonic(), awaited_after(event)
+        self._last, self._awaited = self.clock(), awaited_after(event)
         if self.as_json:
             click.echo(to_json(event))
         elif self.plain:
