@@ -1,11 +1,12 @@
 """What Podman's local store holds of ours, and what of it nobody needs any more."""
 
+import asyncio
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from images.plan import LABEL_PARENT, LABEL_PRIME
 from images.process import output
@@ -14,6 +15,8 @@ from orchestrator.errors import ImageBuildError
 
 _WORKING = re.compile(r"(?:.*-)?working-container(?:-\d+)?")
 """How ``podman build`` names its working containers."""
+LISTING_PAUSES: Final = (0.1, 0.3, 1.0, 3.0)
+"""Seconds between the tries of a listing that a container's end may spoil."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +150,20 @@ async def real_size(image_id: str) -> int:
 
 
 async def leftover_containers() -> list[str]:
-    """Ids of the working containers of builds from our images, and of first starts that were cut short."""
-    listing = await output(["podman", "ps", "--all", "--external", "--no-trunc", "--format=json"])
-    return parse_leftovers(listing)
+    """Ids of the working containers of builds from our images, and of first starts that were cut short.
+
+    ``podman ps --external`` fails as a whole when one container is removed while it lists them ("determining buildah
+    container"), which any run's end does: it is asked again.
+    """
+    listing = ["podman", "ps", "--all", "--external", "--no-trunc", "--format=json"]
+    for pause in LISTING_PAUSES:
+        try:
+            return parse_leftovers(await output(listing))
+        except ImageBuildError as error:
+            if error.details.get("exit_code") is None:
+                raise
+        await asyncio.sleep(pause)
+    return parse_leftovers(await output(listing))
 
 
 def parse_leftovers(listing: bytes) -> list[str]:

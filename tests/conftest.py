@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -91,6 +93,21 @@ def pytest_configure() -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     config.option.loadscopereorder = False
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """The command and the relay set up logging for their process; the tests' process goes on without that.
+
+    No fixture: one of a wider scope, which may run the command as well, would come before it.
+    """
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    try:
+        return (yield)
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

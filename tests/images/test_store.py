@@ -1,11 +1,12 @@
 """Reading Podman's listings, and which images may go."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from images.store import StoredImage, parse_images, parse_leftovers, stale
+from images.store import StoredImage, leftover_containers, parse_images, parse_leftovers, stale
 from orchestrator.errors import ImageBuildError
 
 HOUSE = "localhost/podmentor"
@@ -145,3 +146,35 @@ def test_leftovers_are_our_builds_and_first_starts_alone() -> None:
         {"Id": "foreign build", "State": "storage", "Image": "docker.io/library/debian:trixie", "Labels": None},
     ]
     assert parse_leftovers(json.dumps(rows).encode()) == ["build", "again", "prime"]
+
+
+def podman_that_fails(folder: Path, times: int) -> None:
+    """A ``podman`` whose listing fails so many times, as it does when a container ends meanwhile."""
+    script = folder / "podman"
+    script.write_text(
+        "#!/bin/sh\n"
+        f"echo >> {folder}/calls\n"
+        f"if [ $(wc -l < {folder}/calls) -le {times} ]; then\n"
+        "  echo 'Error: determining buildah container for container e6a1' >&2; exit 125\n"
+        "fi\n"
+        "echo '[]'\n"
+    )
+    script.chmod(0o755)
+
+
+async def test_a_container_that_ends_during_the_listing_fails_no_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    podman_that_fails(tmp_path, 3)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("images.store.LISTING_PAUSES", (0.0,) * 4)
+    assert await leftover_containers() == []
+
+
+async def test_a_listing_that_always_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    podman_that_fails(tmp_path, 100)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("images.store.LISTING_PAUSES", (0.0,) * 4)
+    with pytest.raises(ImageBuildError, match="determining buildah container"):
+        await leftover_containers()
+    assert len((tmp_path / "calls").read_text().splitlines()) == 5

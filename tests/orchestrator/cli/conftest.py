@@ -1,4 +1,3 @@
-import logging
 import shutil
 import sys
 import tempfile
@@ -16,16 +15,6 @@ from tests.fakes.api_server import FakeApi, ThreadedApi
 from tests.fakes.cli_main import fake_bootstrap
 
 Invoke = Callable[..., Result]
-
-
-@pytest.fixture(autouse=True)
-def loggers_as_before() -> Iterator[None]:
-    """The command sets up logging for its process; the tests' process goes on without that."""
-    root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
-    yield
-    root.setLevel(level)
-    root.handlers[:] = handlers
 
 
 @pytest.fixture
