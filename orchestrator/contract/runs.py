@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.audit import SERVICE
-from orchestrator.contract.credentials import LinkName
+from orchestrator.contract.credentials import SourceName
 from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.events import EventRecord
 
@@ -94,7 +94,7 @@ class RunRecord:
     """``data`` of the event that ended the run badly."""
     exit_code: int | None
     cli_version: str | None
-    credential_link: LinkName | None
+    credential_source: SourceName | None
     """Whose credential the run uses; null: it has not been started."""
     image_id: str | None
     metadata: Mapping[str, Any]

@@ -90,7 +90,7 @@ class AuthContainers:
         What stands in the way of an answer is one, too.
         """
         config = self.backends.get(adapter.name, BackendConfig())
-        credential = Resolved(link="byo_subscription", home=home, extra_env=dict(config.extra_env))
+        credential = Resolved(source="byo_subscription", home=home, extra_env=dict(config.extra_env))
         try:
             status = await self.ask(adapter, credential, seconds=PATIENT_SECONDS)
         except ImageMissingError as error:

@@ -394,7 +394,7 @@ class FakeApi:
                         "cli_version": "2.1.0",
                         "capabilities": can,
                         "default_allowed_egress": [],
-                        "auth": {"link": "technical_user", "authenticated": True},
+                        "auth": {"source": "technical_user", "authenticated": True},
                     },
                     {
                         "name": "codex",

@@ -375,7 +375,7 @@ BACKENDS = (
         cli_version="2.1.197",
         capabilities=Capabilities(deltas=True, resume=True),
         default_allowed_egress=["api.anthropic.com"],
-        auth={"link": "technical_user", "authenticated": True},
+        auth={"source": "technical_user", "authenticated": True},
     ),
     BackendInfo(
         name="codex",
@@ -423,7 +423,7 @@ def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) ->
         error=None,
         exit_code=None,
         cli_version=None,
-        credential_link=None,
+        credential_source=None,
         image_id=None,
         metadata=request.metadata,
         queue_position=number,

@@ -151,7 +151,7 @@ async def test_codex_renews_its_login_and_works_through_the_proxy_alone(tmp_path
             )
             record = await service.finished((await service.submit("Please greet me."))["run_id"])
             assert record["outcome"] == "completed", record["error"]
-            assert (record["tier"], record["credential_link"]) == (1, "byo_subscription")
+            assert (record["tier"], record["credential_source"]) == (1, "byo_subscription")
             assert [one["refresh_token"] for one in asked] == ["made-up-refresh"]
             answered = [request for request in provider.requests if request.path == "/v1/responses"]
             assert [request.headers["authorization"] for request in answered] == [f"Bearer {fresh}"]

@@ -150,7 +150,7 @@ def nothing_left(world: World) -> bool:
 
 def use_account(world: World, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     async def resolve(*, user_id: str, backend: str) -> Resolved:
-        return Resolved(link="byo_subscription", home=home)
+        return Resolved(source="byo_subscription", home=home)
 
     monkeypatch.setattr(world.credentials, "resolve", resolve)
 
@@ -300,7 +300,7 @@ async def test_a_starting_service_leaves_logins_alone_and_sweeps_what_is_over(wo
 
 async def test_a_probe_that_a_crash_has_cut_short_is_removed_with_its_container(world: World) -> None:
     containers = AuthContainers(runtime=world.runtime, runtime_dir=world.paths.runtime_dir, instance="i", backends={})
-    account = Resolved(link="byo_subscription", home=world.paths.state_dir)
+    account = Resolved(source="byo_subscription", home=world.paths.state_dir)
     asking = asyncio.create_task(containers.ask(Asked(), account, seconds=30))
     await asyncio.wait_for(world.runtime.started.get(), 10)
     async with world.service():

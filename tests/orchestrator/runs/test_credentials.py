@@ -19,16 +19,16 @@ def world(tmp_path: Path) -> World:
 async def test_the_record_and_the_audit_log_say_which_link_was_used(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        assert run.credential_link is None
+        assert run.credential_source is None
         answer(await service.box())
-        assert (await service.finished(run.run_id)).credential_link == "technical_user"
+        assert (await service.finished(run.run_id)).credential_source == "technical_user"
     assert world.audit.of("credential.") == [
         {
             "event": "credential.used",
             "user_id": USER,
             "backend": "echo",
             "run_id": run.run_id,
-            "link": "technical_user",
+            "credential_source": "technical_user",
         },
     ]
 
@@ -61,7 +61,7 @@ async def test_a_key_that_cannot_be_read_ends_the_run_before_anything_is_started
         record = await service.finished(run.run_id)
     assert record.error is not None
     assert (record.error["reason"], record.error["message"]) == ("auth_required", str(failure))
-    assert record.credential_link is None
+    assert record.credential_source is None
     assert (world.runtime.boxes, world.relay.grants, world.audit.of("credential.")) == ({}, {}, [])
     assert world.audit.of("run.started") == []
 

@@ -105,7 +105,7 @@ async def test_c19_a_primed_home_is_mounted_and_no_key_is_anywhere(world: World)
         assert grant.route == SubscribedEcho.subscription_gateway
         answer(box)
         record = await service.finished(run.run_id)
-        assert (record.outcome, record.credential_link) == ("completed", "byo_subscription")
+        assert (record.outcome, record.credential_source) == ("completed", "byo_subscription")
         assert_nothing_left(world)
         assert await service.homes.leases() == {}
     assert (home / FILE).read_text() == LOGIN
@@ -425,7 +425,7 @@ async def test_an_ending_about_the_account_says_what_to_do_about_it(world: World
         else:
             assert "account" in error["message"]
             assert "OAuth token has expired" in error["message"]
-            assert error["details"]["link"] == "byo_subscription"
+            assert error["details"]["source"] == "byo_subscription"
         assert json.dumps(error) == json.dumps(dict((await service.events(run.run_id))[-1].data))
 
 

@@ -86,7 +86,7 @@ async def test_a_run_that_ends_in_the_line_counts_too(world: World) -> None:
     }
     assert "run_seconds{backend=echo,outcome=cancelled}" not in world.metrics.measured
     [ended] = [line for line in world.audit.of("run.ended") if line["run_id"] == second.run_id]
-    assert (ended["outcome"], ended["duration_ms"], ended["credential"]) == ("cancelled", None, None)
+    assert (ended["outcome"], ended["duration_ms"], ended["credential_source"]) == ("cancelled", None, None)
 
 
 async def test_reports_of_the_proxy_are_counted_also_without_their_run(world: World) -> None:
@@ -150,15 +150,15 @@ async def test_a_run_from_its_submission_to_its_end(world: World) -> None:
         "workspace": "overlay",
         "repo": None,
     }
-    assert used == {"event": "credential.used", **about, "link": "technical_user"}
+    assert used == {"event": "credential.used", **about, "credential_source": "technical_user"}
     assert started.pop("image_id")
     assert started.pop("cli_version")
-    assert started == {"event": "run.started", **run_and_tier, "credential": "technical_user"}
+    assert started == {"event": "run.started", **run_and_tier, "credential_source": "technical_user"}
     assert ended.pop("duration_ms") >= 0
     assert ended == {
         "event": "run.ended",
         **run_and_tier,
-        "credential": "technical_user",
+        "credential_source": "technical_user",
         "outcome": "completed",
         "reason": None,
         "exit_code": 0,
