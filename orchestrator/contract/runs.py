@@ -246,7 +246,7 @@ class RunService(Protocol):
         ...
 
 
-GcKind: TypeAlias = Literal["conversation", "log", "leftover"]
+GcKind: TypeAlias = Literal["subagent", "log", "leftover"]
 """``log``: the raw log of a run whose subagent stays.  ``leftover``: a directory that belongs to nothing."""
 
 
@@ -262,7 +262,7 @@ class GcRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcItem:
-    """A subagent (``conversation``), the log of a run, or a directory that belongs to nothing."""
+    """A subagent, the log of a run, or a directory that belongs to nothing."""
 
     kind: GcKind
     id: str

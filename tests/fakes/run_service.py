@@ -26,7 +26,7 @@ NOW = "2026-01-02T03:04:05.678Z"
 
 
 class FakeRunService:
-    """Keeps what it was asked (``requests``), and does what it is told (``emit``, ``finish``, ``failure``)."""
+    """Keeps what it was asked (``requests``), and does what it is asked to do (``emit``, ``finish``, ``failure``)."""
 
     def __init__(self) -> None:
         self.requests: list[RunRequest] = []
@@ -345,7 +345,7 @@ class FakeRunService:
         if user_id is not None:
             raise ForbiddenError("not yours")
         self.gcs.append(request)
-        item = GcItem(kind="conversation", id="sub-1", bytes=5)
+        item = GcItem(kind="subagent", id="sub-1", bytes=5)
         return GcResult(removed=(item,), kept=(), bytes=5, dry_run=request.dry_run)
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:

@@ -123,9 +123,9 @@ async def test_what_has_happened_already_goes_to_the_services_log_when_it_cannot
     await log.note("run.ended", user_id="bob", outcome="failed")
     with pytest.raises(StorageError):
         await log.record("run.started")
-    [told] = caplog.records
-    assert "cannot be written" in told.message
-    assert '"event":"run.ended","actor":"service","user_id":"bob","outcome":"failed"' in told.message
+    [reported] = caplog.records
+    assert "cannot be written" in reported.message
+    assert '"event":"run.ended","actor":"service","user_id":"bob","outcome":"failed"' in reported.message
     assert metrics.values == {"audit_lines_total": 1, "audit_failures_total": 2}
 
 

@@ -62,7 +62,7 @@ async def test_nobody_sees_the_value_anywhere(api: Api, caplog: pytest.LogCaptur
     ]
     assert [answer.status for answer in answers] == [200, 200, 200, 200, 200, *[400] * 7, 404, 400]
     for answer in answers:
-        if SECRET.encode() in answer.body:  # a member's *name* is told back, which is no place for a key
+        if SECRET.encode() in answer.body:  # a member's *name* is repeated, which is no place for a key
             assert answer.json["errors"][1]["field"] == SECRET
     assert SECRET not in caplog.text
     assert SECRET.encode() not in raw_bytes(api.directory)
