@@ -171,7 +171,7 @@ class ImageBuildError(PodmentorError):
 
 
 class DiskExceededError(PodmentorError):
-    """A conversation holds more on disk than its limit allows; nothing was started."""
+    """A subagent holds more on disk than its limit allows; nothing was started."""
 
     code = "disk_exceeded"
     status = 507

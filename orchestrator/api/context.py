@@ -46,7 +46,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 IDENTITY: Final[web.RequestKey[Identity]] = web.RequestKey("identity", Identity)
 REQUEST_ID: Final[web.RequestKey[str]] = web.RequestKey("request_id", str)
 STARTED: Final[web.RequestKey[bool]] = web.RequestKey("started", bool)
-"""The head of the answer is out: an error can no longer be told."""
+"""The head of the answer is out: an error can no longer be reported."""
 
 
 def identity_of(request: web.Request) -> Identity:

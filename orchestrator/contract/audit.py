@@ -37,15 +37,18 @@ EVENTS: Final[dict[str, AuditEvent]] = {
     "service.stopped": _after("left_running", "it takes no more; so many runs were left to the next one"),
     "run.submitted": _after("user_id run_id backend subagent_id tier workspace repo", "a run was accepted"),
     "run.started": _before(
-        "user_id run_id backend subagent_id tier credential cli_version image_id", "its container is about to be made"
+        "user_id run_id backend subagent_id tier credential_source cli_version image_id",
+        "its container is about to be made",
     ),
     "run.cancel": _after("user_id run_id backend", "somebody wants the run to end"),
     "run.ended": _after(
-        "user_id run_id backend subagent_id tier credential outcome reason exit_code duration_ms",
+        "user_id run_id backend subagent_id tier credential_source outcome reason exit_code duration_ms",
         "nothing of it is left",
     ),
     "limit.hit": _after("user_id run_id backend limit allowed used", "the run was ended by a limit"),
-    "credential.used": _before("user_id run_id backend link", "a run starts, or is taken over after a restart"),
+    "credential.used": _before(
+        "user_id run_id backend credential_source", "a run starts, or is taken over after a restart"
+    ),
     "egress.allowed": _after(
         "user_id run_id backend host port count bytes_up bytes_down", "connections that have ended"
     ),

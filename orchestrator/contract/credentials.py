@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from orchestrator.config.models import BackendConfig
 
-LinkName: TypeAlias = Literal["byo_subscription", "byo_key", "technical_user"]
-LINKS: tuple[LinkName, ...] = ("byo_subscription", "byo_key", "technical_user")
+SourceName: TypeAlias = Literal["byo_subscription", "byo_key", "technical_user"]
+SOURCES: tuple[SourceName, ...] = ("byo_subscription", "byo_key", "technical_user")
 """The documented order: the first that has something is used."""
 
 
@@ -17,7 +17,7 @@ LINKS: tuple[LinkName, ...] = ("byo_subscription", "byo_key", "technical_user")
 class Resolved:
     """The credential that was chosen.  ``api_key`` is the real key: it goes to the relay and nowhere else."""
 
-    link: LinkName
+    source: SourceName
     api_key: str | None = field(default=None, repr=False)
     home: Path | None = None
     extra_env: dict[str, str] = field(default_factory=dict, repr=False)
@@ -38,11 +38,11 @@ class KeyInfo:
     """By a run; to the minute."""
 
 
-class CredentialLink(Protocol):
+class CredentialSource(Protocol):
     """One place where a credential may be found."""
 
     @property
-    def link(self) -> LinkName:
+    def source(self) -> SourceName:
         """Which of the documented places this is."""
         ...
 
@@ -57,7 +57,7 @@ class CredentialLink(Protocol):
 
 @runtime_checkable
 class NotesUse(Protocol):
-    """A link that wants to know when its credential is really used, and not only looked for."""
+    """A source that wants to know when its credential is really used, and not only looked for."""
 
     async def used(self, user_id: str, backend: str) -> None:
         """It is used now.  Must not fail a run."""
@@ -67,16 +67,16 @@ class NotesUse(Protocol):
 class Credentialing(Protocol):
     """The documented chain."""
 
-    async def resolve(self, *, user_id: str, backend: str, link: LinkName | None = None) -> Resolved:
-        """The credential to use now, of the first link that has one.
+    async def resolve(self, *, user_id: str, backend: str, source: SourceName | None = None) -> Resolved:
+        """The credential to use now, of the first source that has one.
 
-        ``link``: only of this one, for a run that began with it.  Raises AuthRequiredError, UnknownBackendError, and
-        what the first link that cannot be read raises: a broken credential is no reason to take another's.
+        ``source``: only of this one, for a run that began with it.  Raises AuthRequiredError, UnknownBackendError, and
+        what the first source that cannot be read raises: a broken credential is no reason to take another's.
         """
         ...
 
     async def explain(self, *, user_id: str, backend: str) -> list[dict[str, Any]]:
-        """Every link in its order: {link, chosen, reason}; never a value.  Raises UnknownBackendError."""
+        """Every source in its order: {source, chosen, reason}; never a value.  Raises UnknownBackendError."""
         ...
 
 

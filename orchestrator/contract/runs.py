@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from orchestrator.contract.adapter import BackendInfo
 from orchestrator.contract.audit import SERVICE
-from orchestrator.contract.credentials import LinkName
+from orchestrator.contract.credentials import SourceName
 from orchestrator.contract.types import AuthStatus, ResourceLimits
 from orchestrator.events import EventRecord
 
@@ -94,7 +94,7 @@ class RunRecord:
     """``data`` of the event that ended the run badly."""
     exit_code: int | None
     cli_version: str | None
-    credential_link: LinkName | None
+    credential_source: SourceName | None
     """Whose credential the run uses; null: it has not been started."""
     image_id: str | None
     metadata: Mapping[str, Any]
@@ -246,7 +246,7 @@ class RunService(Protocol):
         ...
 
 
-GcKind: TypeAlias = Literal["conversation", "log", "leftover"]
+GcKind: TypeAlias = Literal["subagent", "log", "leftover"]
 """``log``: the raw log of a run whose subagent stays.  ``leftover``: a directory that belongs to nothing."""
 
 
@@ -262,7 +262,7 @@ class GcRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcItem:
-    """A subagent (``conversation``), the log of a run, or a directory that belongs to nothing."""
+    """A subagent, the log of a run, or a directory that belongs to nothing."""
 
     kind: GcKind
     id: str

@@ -8,7 +8,7 @@ from typing import Final
 
 from orchestrator.config.models import BackendConfig
 from orchestrator.contract.audit import Audit
-from orchestrator.contract.credentials import KeyInfo, LinkName, Resolved
+from orchestrator.contract.credentials import KeyInfo, Resolved, SourceName
 from orchestrator.contract.secrets import SecretInfo, SecretStore
 from orchestrator.contract.types import Credentials
 from orchestrator.errors import InvalidRequestError, NotFoundError, UnknownBackendError, VaultUnavailableError
@@ -51,7 +51,7 @@ def check_key(text: str) -> str:
 class ByoKey:
     """The credential source of a user's own key.  ``store`` None: no vault, so nobody has a key of their own."""
 
-    link: Final[LinkName] = "byo_key"
+    source: Final[SourceName] = "byo_key"
 
     def __init__(self, store: SecretStore | None) -> None:
         self._store = store
@@ -61,7 +61,7 @@ class ByoKey:
         found = await resolve(store=self._store, user_id=user_id, backend=backend)
         if found is None:
             return None
-        return Resolved(link=self.link, api_key=found.api_key, home=found.home, extra_env=dict(config.extra_env))
+        return Resolved(source=self.source, api_key=found.api_key, home=found.home, extra_env=dict(config.extra_env))
 
     async def used(self, user_id: str, backend: str) -> None:
         """Record the time of this use."""

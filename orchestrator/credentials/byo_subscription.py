@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from orchestrator.config.models import PLAIN_NAME, USER_ID, USER_ID_WORDS, BackendConfig
 from orchestrator.contract.accounts import AuthProbe, HomeKey, SubscriptionHomes
-from orchestrator.contract.credentials import LinkName, Resolved
+from orchestrator.contract.credentials import Resolved, SourceName
 from orchestrator.contract.types import AuthStatus, Credentials
 from orchestrator.errors import InvalidRequestError, StorageError
 from orchestrator.system.nofollow import has_regular_file, opened, read_file, remove_at
@@ -141,7 +141,7 @@ def storage_error(path: Path, error: OSError) -> StorageError:
 class Subscription:
     """The credential source of a user's own subscription, where the backend's mode is ``byo_subscription``."""
 
-    link: Final[LinkName] = "byo_subscription"
+    source: Final[SourceName] = "byo_subscription"
 
     def __init__(self, homes: SubscriptionHomes, *, has_login: Callable[[str], bool] = lambda _: True) -> None:
         """``has_login``: whether there is a command with which users of a backend log in."""
@@ -150,10 +150,10 @@ class Subscription:
 
     async def find(self, user_id: str, backend: str, config: BackendConfig) -> Resolved | None:
         """The primed HOME and no key: the CLI logs in by itself."""
-        if config.mode != self.link:
+        if config.mode != self.source:
             return None
         home = await self._homes.usable(HomeKey(user_id, backend))
-        return None if home is None else Resolved(link=self.link, home=home, extra_env=dict(config.extra_env))
+        return None if home is None else Resolved(source=self.source, home=home, extra_env=dict(config.extra_env))
 
     def hint(self, backend: str) -> str | None:
         """What to type, where there is something to type."""

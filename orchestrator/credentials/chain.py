@@ -1,6 +1,6 @@
 """The choice of a run's credential.
 
-Order (C19): the user's subscription, then the user's own key, then the technical user.  Each is a ``CredentialLink``;
+Order (C19): the user's subscription, then the user's own key, then the technical user.  Each is a ``CredentialSource``;
 the chain only puts them in order, asks them one after another, and says what to do when none has anything.  The
 technical user, whose key is in the configuration, is here as well.
 """
@@ -12,58 +12,58 @@ from typing import Any, Final
 
 from orchestrator.config.load import KEY_VARIABLES
 from orchestrator.config.models import BackendConfig, Config
-from orchestrator.contract.credentials import LINKS, CredentialLink, LinkName, NotesUse, Resolved
+from orchestrator.contract.credentials import SOURCES, CredentialSource, NotesUse, Resolved, SourceName
 from orchestrator.errors import AuthRequiredError, PodmentorError, UnknownBackendError
 
 
 class CredentialChain:
     """Asks the given credential sources in the documented order, whatever order they are given in."""
 
-    def __init__(self, links: Iterable[CredentialLink], config: Config) -> None:
-        self._links = sorted(links, key=lambda link: LINKS.index(link.link))
+    def __init__(self, sources: Iterable[CredentialSource], config: Config) -> None:
+        self._sources = sorted(sources, key=lambda source: SOURCES.index(source.source))
         self._backends = config.external_agent.backends
 
-    async def resolve(self, *, user_id: str, backend: str, link: LinkName | None = None) -> Resolved:
+    async def resolve(self, *, user_id: str, backend: str, source: SourceName | None = None) -> Resolved:
         """The first credential found.  Raises AuthRequiredError (with what to do) and UnknownBackendError."""
         config = self._config(backend)
-        for place in self._links:
-            if link not in {None, place.link}:
+        for place in self._sources:
+            if source not in {None, place.source}:
                 continue
             if (found := await place.find(user_id, backend, config)) is not None:
                 if isinstance(place, NotesUse):
                     await place.used(user_id, backend)
                 return found
-        if link is not None:
-            raise AuthRequiredError(f"the credential {link} of the backend {backend!r} is gone", backend=backend)
-        ways = "; or ".join(hint for link in reversed(self._links) if (hint := link.hint(backend)) is not None)
+        if source is not None:
+            raise AuthRequiredError(f"the credential {source} of the backend {backend!r} is gone", backend=backend)
+        ways = "; or ".join(hint for source in reversed(self._sources) if (hint := source.hint(backend)) is not None)
         raise AuthRequiredError(
             f"no credential for the backend {backend!r}: {ways or 'no place to look for one is set up'}",
             backend=backend,
         )
 
     async def explain(self, *, user_id: str, backend: str) -> list[dict[str, Any]]:
-        """Every credential source in its order: {link, chosen, reason}.  Raises UnknownBackendError."""
+        """Every credential source in its order: {source, chosen, reason}.  Raises UnknownBackendError."""
         config = self._config(backend)
         reports: list[dict[str, Any]] = []
         winner: str | None = None
-        for link in self._links:
+        for source in self._sources:
             try:
-                found = await link.find(user_id, backend, config)
+                found = await source.find(user_id, backend, config)
             except PodmentorError as error:
                 effect = f"but {winner} comes first" if winner else "and no other is used in its place"
-                reports.append({"link": link.link, "chosen": False, "reason": f"{error.message} ({effect})"})
-                winner = winner or link.link
+                reports.append({"source": source.source, "chosen": False, "reason": f"{error.message} ({effect})"})
+                winner = winner or source.source
                 continue
             if found is None:
-                hint = link.hint(backend)
+                hint = source.hint(backend)
                 reason = "this backend has no such login" if hint is None else f"nothing found; to use it: {hint}"
             elif winner is not None:
                 reason = f"available, but {winner} comes first"
             else:
                 reason = "found, and nothing that comes before it has anything"
-            reports.append({"link": link.link, "chosen": found is not None and winner is None, "reason": reason})
+            reports.append({"source": source.source, "chosen": found is not None and winner is None, "reason": reason})
             if found is not None and winner is None:
-                winner = link.link
+                winner = source.source
         return reports
 
     def _config(self, backend: str) -> BackendConfig:
@@ -76,7 +76,7 @@ class CredentialChain:
 class TechnicalUser:
     """``external_agent.backends.<name>.api_key``."""
 
-    link: Final[LinkName] = "technical_user"
+    source: Final[SourceName] = "technical_user"
 
     async def find(self, user_id: str, backend: str, config: BackendConfig) -> Resolved | None:
         """The configured key, the same for every user.  An empty one (an unset variable, say) counts as none."""
@@ -84,7 +84,7 @@ class TechnicalUser:
         key = config.api_key.get_secret_value().strip() if config.api_key is not None else ""
         if not key:
             return None
-        return Resolved(link=self.link, api_key=key, extra_env=dict(config.extra_env))
+        return Resolved(source=self.source, api_key=key, extra_env=dict(config.extra_env))
 
     def hint(self, backend: str) -> str:
         """Where the key goes."""

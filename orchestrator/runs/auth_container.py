@@ -27,9 +27,9 @@ from orchestrator.runs.launch.command import env_of
 
 log = logging.getLogger(__name__)
 
-LOGIN: Final = "aside-login-"
+LOGIN: Final = "login-"
 """What the run id of a login begins with; it may go on while the service is started anew."""
-PROBE: Final = "aside-probe-"
+PROBE: Final = "probe-"
 LOGIN_SECONDS: Final = 1800
 PROBE_SECONDS: Final = 5.0
 """What a CLI has to answer, once its container runs."""
@@ -90,7 +90,7 @@ class AuthContainers:
         What stands in the way of an answer is one, too.
         """
         config = self.backends.get(adapter.name, BackendConfig())
-        credential = Resolved(link="byo_subscription", home=home, extra_env=dict(config.extra_env))
+        credential = Resolved(source="byo_subscription", home=home, extra_env=dict(config.extra_env))
         try:
             status = await self.ask(adapter, credential, seconds=PATIENT_SECONDS)
         except ImageMissingError as error:

@@ -53,11 +53,11 @@ class Backends:
             image = await self._runtime.image(adapter.image or adapter.name)
         except SandboxError:
             image = None  # not built, or Podman does not answer: the field says so by being null
-        links = await self._credentials.explain(user_id=user_id, backend=adapter.name)
-        chosen = next((one["link"] for one in links if one["chosen"]), None)
-        auth: dict[str, object] = {"link": chosen, "authenticated": chosen is not None}
+        sources = await self._credentials.explain(user_id=user_id, backend=adapter.name)
+        chosen = next((one["source"] for one in sources if one["chosen"]), None)
+        auth: dict[str, object] = {"source": chosen, "authenticated": chosen is not None}
         if chosen is None:
-            reasons = "; ".join(str(one["reason"]) for one in reversed(links))
+            reasons = "; ".join(str(one["reason"]) for one in reversed(sources))
             auth["error"] = reasons or "there is no place to look for one"
         return BackendInfo(
             name=adapter.name,

@@ -107,7 +107,7 @@ class Retention:
             return []
         except PodmentorError as error:
             reason = error.message
-        return [GcItem(kind="conversation", id=found.subagent_id, bytes=size, reason=reason)]
+        return [GcItem(kind="subagent", id=found.subagent_id, bytes=size, reason=reason)]
 
     async def _unapplied(self, stored: StoredSubagent) -> str | None:
         """Why the changes of an idle subagent speak against removing it."""

@@ -146,7 +146,7 @@ class Runs:
             error=None,
             exit_code=None,
             cli_version=None,
-            credential_link=None,
+            credential_source=None,
             image_id=None,
             metadata=request.metadata,
             queue_position=None,

@@ -74,7 +74,7 @@ class PrometheusMetrics:
                     if isinstance(failure, Exception):
                         log.warning("some numbers are not known now: %s", failure)
         except TimeoutError:
-            log.warning("some numbers are not known now: they were not told within %.0f s", PROBE_SECONDS)
+            log.warning("some numbers are not known now: they were not reported within %.0f s", PROBE_SECONDS)
         return await asyncio.to_thread(generate_latest, _Shown(self._registry))
 
 

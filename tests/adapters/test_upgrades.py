@@ -189,8 +189,8 @@ def test_lines_behind_the_end_are_told_of() -> None:
         for line in (line_of({"type": "result", "result": "done"}), line_of({"type": "assistant"}), b"\n", b"more\n")
     )
     decoder = LogDecoder(ADAPTERS["claude-code"].parser())
-    *told, last = [*decoder.feed(log), *decoder.close(0)]
+    *reported, last = [*decoder.feed(log), *decoder.close(0)]
     assert isinstance(last.event, Completed)
-    assert [event.event.data()["stderr"] for event in told if isinstance(event.event, Status)] == [
+    assert [event.event.data()["stderr"] for event in reported if isinstance(event.event, Status)] == [
         "2 further lines behind the end of the answer are in the run's log only"
     ]

@@ -1,4 +1,4 @@
-"""A process that takes memory when told to.  Run as a script; reads commands on stdin, answers each with a line.
+"""A process that takes memory when asked to.  Run as a script; reads commands on stdin, answers each with a line.
 
 ``pid``            its number outside of its namespaces
 ``grow N``         keep N MiB more

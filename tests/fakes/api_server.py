@@ -352,7 +352,7 @@ class FakeApi:
             {
                 "removed": [{"kind": "log", "id": "run_1", "bytes": 2048, "reason": None}],
                 "bytes": 2048,
-                "kept": [{"kind": "conversation", "id": "sub_1", "bytes": 5, "reason": "it has changes"}],
+                "kept": [{"kind": "subagent", "id": "sub_1", "bytes": 5, "reason": "it has changes"}],
                 "dry_run": self.bodies[-1]["dry_run"],
             }
         )
@@ -394,7 +394,7 @@ class FakeApi:
                         "cli_version": "2.1.0",
                         "capabilities": can,
                         "default_allowed_egress": [],
-                        "auth": {"link": "technical_user", "authenticated": True},
+                        "auth": {"source": "technical_user", "authenticated": True},
                     },
                     {
                         "name": "codex",
@@ -508,7 +508,7 @@ class FakeHandle:
         self.stopped.set()
 
     async def wait_stopped(self) -> None:
-        """Until told to stop."""
+        """Until asked to stop."""
         await self.stopped.wait()
 
 

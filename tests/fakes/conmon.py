@@ -1,4 +1,4 @@
-"""A process that looks like a container's conmon: the same words in its command line, ended when told to."""
+"""A process that looks like a container's conmon: the same words in its command line, ended when asked to."""
 
 import subprocess
 import sys

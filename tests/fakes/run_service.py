@@ -26,7 +26,7 @@ NOW = "2026-01-02T03:04:05.678Z"
 
 
 class FakeRunService:
-    """Keeps what it was asked (``requests``), and does what it is told (``emit``, ``finish``, ``failure``)."""
+    """Keeps what it was asked (``requests``), and does what it is asked to do (``emit``, ``finish``, ``failure``)."""
 
     def __init__(self) -> None:
         self.requests: list[RunRequest] = []
@@ -345,7 +345,7 @@ class FakeRunService:
         if user_id is not None:
             raise ForbiddenError("not yours")
         self.gcs.append(request)
-        item = GcItem(kind="conversation", id="sub-1", bytes=5)
+        item = GcItem(kind="subagent", id="sub-1", bytes=5)
         return GcResult(removed=(item,), kept=(), bytes=5, dry_run=request.dry_run)
 
     async def backends(self, *, user_id: str | None) -> list[BackendInfo]:
@@ -375,7 +375,7 @@ BACKENDS = (
         cli_version="2.1.197",
         capabilities=Capabilities(deltas=True, resume=True),
         default_allowed_egress=["api.anthropic.com"],
-        auth={"link": "technical_user", "authenticated": True},
+        auth={"source": "technical_user", "authenticated": True},
     ),
     BackendInfo(
         name="codex",
@@ -423,7 +423,7 @@ def _new_run(request: RunRequest, run_id: str, subagent_id: str, number: int) ->
         error=None,
         exit_code=None,
         cli_version=None,
-        credential_link=None,
+        credential_source=None,
         image_id=None,
         metadata=request.metadata,
         queue_position=number,

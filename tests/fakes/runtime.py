@@ -1,4 +1,4 @@
-"""A runtime without containers: a box is a log file that the test writes to as conmon would."""
+"""A runtime without containers: a container is a log file that the test writes to as conmon would."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_PROCESS = 2**22 + 1
 
 
 @dataclass
-class Box:
+class FakeContainer:
     """One pretended container."""
 
     spec: SandboxSpec
@@ -46,13 +46,13 @@ class Box:
 
 
 class FakeRuntime:
-    """Implements ``Runtime``.  ``on_start`` is called with each started box; ``boxes`` survives the service."""
+    """Implements ``Runtime``.  ``on_start`` is called with each started container; ``containers`` survives the service."""
 
-    def __init__(self, on_start: Callable[[Box], None] | None = None) -> None:
-        self.boxes: dict[str, Box] = {}
+    def __init__(self, on_start: Callable[[FakeContainer], None] | None = None) -> None:
+        self.containers: dict[str, FakeContainer] = {}
         self.created: list[SandboxSpec] = []
         self.on_start = on_start
-        self.started: asyncio.Queue[Box] = asyncio.Queue()
+        self.started: asyncio.Queue[FakeContainer] = asyncio.Queue()
         self.has_image = True
         self.fail_create: SandboxError | None = None
         self.hold_create: asyncio.Event | None = None
@@ -83,62 +83,65 @@ class FakeRuntime:
             raise self.fail_create
         container_id = f"{len(self.created):064x}"
         self.created.append(spec)
-        self.boxes[container_id] = Box(spec, container_id)
+        self.containers[container_id] = FakeContainer(spec, container_id)
         return container_id
 
     async def start_sandbox(self, container_id: str) -> StartedSandbox:
-        box = self.boxes[container_id]
-        box.state = "running"
-        self.started.put_nowait(box)
+        container = self.containers[container_id]
+        container.state = "running"
+        self.started.put_nowait(container)
         if self.on_start is not None:
-            self.on_start(box)
+            self.on_start(container)
         return StartedSandbox(container_id=container_id, conmon_pid=NO_PROCESS, init_pid=NO_PROCESS)
 
     async def attach(self, container_id: str) -> StartedSandbox | SandboxExit:
-        box = self.boxes.get(container_id)
-        if box is None:
+        container = self.containers.get(container_id)
+        if container is None:
             raise SandboxGoneError(f"no container {container_id}")
-        if box.state == "exited":
-            return SandboxExit(exit_code=box.exit_code, oom_killed=box.oom_killed)
+        if container.state == "exited":
+            return SandboxExit(exit_code=container.exit_code, oom_killed=container.oom_killed)
         return StartedSandbox(container_id=container_id, conmon_pid=NO_PROCESS, init_pid=NO_PROCESS)
 
     async def wait(self, sandbox: StartedSandbox) -> SandboxExit:
-        box = self.boxes[sandbox.container_id]
-        await box.ended.wait()
-        return SandboxExit(exit_code=box.exit_code, oom_killed=box.oom_killed)
+        container = self.containers[sandbox.container_id]
+        await container.ended.wait()
+        return SandboxExit(exit_code=container.exit_code, oom_killed=container.oom_killed)
 
     async def signal(self, container_id: str, signal: Literal["INT", "TERM", "KILL"]) -> None:
-        box = self.boxes.get(container_id)
-        if box is None or box.state != "running":
+        container = self.containers.get(container_id)
+        if container is None or container.state != "running":
             return
         if self.fail_signal is not None:
             raise self.fail_signal
         if self.hold_signal is not None:
             await self.hold_signal.wait()
-        box.signals.append(signal)
-        if signal == "KILL" or not box.ignores_int:
-            box.exit(137 if signal == "KILL" else 130)
+        container.signals.append(signal)
+        if signal == "KILL" or not container.ignores_int:
+            container.exit(137 if signal == "KILL" else 130)
 
     async def remove(self, container_id: str) -> None:
         if self.fail_remove is not None:
             raise self.fail_remove
-        box = self.boxes.pop(container_id, None)
-        if box is not None:
-            self.removed.append(box.spec.run_id)
-            if box.state == "running":
-                box.exit(137)
+        container = self.containers.pop(container_id, None)
+        if container is not None:
+            self.removed.append(container.spec.run_id)
+            if container.state == "running":
+                container.exit(137)
 
     async def remove_run(self, run_id: str, *, sandbox_id: str | None) -> None:
         self.asked_for.append(sandbox_id)
-        for box in [box for box in self.boxes.values() if box.spec.run_id == run_id]:
-            await self.remove(box.container_id)
+        for container in [container for container in self.containers.values() if container.spec.run_id == run_id]:
+            await self.remove(container.container_id)
 
     async def find(self) -> list[FoundSandbox]:
         return [
             FoundSandbox(
-                container_id=box.container_id, run_id=box.spec.run_id, sandbox_id=box.spec.sandbox_id, state=box.state
+                container_id=container.container_id,
+                run_id=container.spec.run_id,
+                sandbox_id=container.spec.sandbox_id,
+                state=container.state,
             )
-            for box in self.boxes.values()
+            for container in self.containers.values()
         ]
 
     async def image(self, backend: str) -> ImageRef:

@@ -47,13 +47,13 @@ class Facts:
     tokens: Mapping[str, int]
     """Of the plain answer."""
     retries: Mapping[str, list[int] | None]
-    """The attempts that are told of while a provider fails; None: some."""
+    """The attempts that are reported of while a provider fails; None: some."""
     requests: list[str]
     """All requests for a plain answer: nothing else is asked, before or after."""
     asked: Mapping[str, int] = field(default_factory=dict)
     """How many requests come of a scenario."""
     failed_tool: bool = True
-    """Whether a command's failure is told as an error."""
+    """Whether a command's failure is reported as an error."""
     jobs: int = 6
     """Runs at once."""
     quiet: bool = True

@@ -99,8 +99,8 @@ def test_tools_that_work_and_tools_that_fail_are_told_apart(played: Played) -> N
     assert {"out", "err"} <= set(failed["content"].split())
     # Codex prints no line for a tool that it does not know; its log on stderr is all there is.
     notes = [str(event.data.get("stderr")) for event in played.run("badtool").of("status")]
-    told = [result["is_error"] for result in played.results("badtool")]
-    assert told == [True] or any("no_such_tool" in note for note in notes)
+    reported = [result["is_error"] for result in played.results("badtool")]
+    assert reported == [True] or any("no_such_tool" in note for note in notes)
 
 
 def test_the_work_of_a_subagent_is_told_as_its_own(played: Played) -> None:
@@ -113,8 +113,8 @@ def test_the_work_of_a_subagent_is_told_as_its_own(played: Played) -> None:
 
 def test_retries_are_told_one_by_one(played: Played) -> None:
     for scenario, attempts in played.facts.retries.items():
-        told = [event.data["attempt"] for event in played.run(scenario).of("status") if "attempt" in event.data]
-        assert told == attempts if attempts is not None else told, scenario
+        reported = [event.data["attempt"] for event in played.run(scenario).of("status") if "attempt" in event.data]
+        assert reported == attempts if attempts is not None else reported, scenario
     # Text that broke off comes as it came, once for each attempt at most.
     broken = [event.data["text"] for event in played.run("cut").of("message_delta")]
     assert broken

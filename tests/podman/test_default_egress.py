@@ -48,11 +48,11 @@ def denied(events: list[dict[str, Any]]) -> dict[str, str]:
 
 async def test_with_a_key_the_provider_is_no_way_out_for_data(tmp_path: Path, provider: ScriptedProvider) -> None:
     async with live(tmp_path, provider.base_url, "claude-code", {}) as service:
-        ask = 'out["told"] = [connect(f"{host}:443") for host in ("api.anthropic.com", "statsig.anthropic.com")]'
+        ask = 'out["reported"] = [connect(f"{host}:443") for host in ("api.anthropic.com", "statsig.anthropic.com")]'
         run = await service.submit(script(ask))
         assert run["egress"] == []
-        told = results(await service.finished(run["run_id"]))["told"]
-        assert all(" 403 " in line and "not on this run's allow-list" in line for line in told), told
+        reported = results(await service.finished(run["run_id"]))["reported"]
+        assert all(" 403 " in line and "not on this run's allow-list" in line for line in reported), reported
         assert set(denied(await service.all_events(run["run_id"]))) == {"api.anthropic.com", "statsig.anthropic.com"}
 
 
@@ -151,7 +151,7 @@ async def test_codex_renews_its_login_and_works_through_the_proxy_alone(tmp_path
             )
             record = await service.finished((await service.submit("Please greet me."))["run_id"])
             assert record["outcome"] == "completed", record["error"]
-            assert (record["tier"], record["credential_link"]) == (1, "byo_subscription")
+            assert (record["tier"], record["credential_source"]) == (1, "byo_subscription")
             assert [one["refresh_token"] for one in asked] == ["made-up-refresh"]
             answered = [request for request in provider.requests if request.path == "/v1/responses"]
             assert [request.headers["authorization"] for request in answered] == [f"Bearer {fresh}"]

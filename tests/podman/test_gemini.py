@@ -61,8 +61,8 @@ async def test_a_wrong_key_is_refused_by_the_provider(tmp_path: Path, provider: 
 
 async def test_cancel_in_the_middle_of_an_answer(service: LiveService, provider: ScriptedProvider) -> None:
     run = await service.submit("scenario: gate")
-    told = await service.until(run["run_id"], "message_delta")
-    assert told["data"]["text"]
+    reported = await service.until(run["run_id"], "message_delta")
+    assert reported["data"]["text"]
     await provider.reached("gate")
     await service.call("POST", f"/v1/runs/{run['run_id']}/cancel")
     record = await service.finished(run["run_id"])

@@ -24,8 +24,8 @@ class Site:
     service: LiveService
     allowed: Target
 
-    async def told(self) -> dict[str, str]:
-        """What the agent has told, once it has."""
+    async def reported(self) -> dict[str, str]:
+        """What the agent has reported, once it has."""
         await eventually(lambda: bool(self.allowed.received), seconds=90)
         target = self.allowed.received[0].split(b" ")[1].decode()
         return dict(parse_qsl(urlsplit(target).query))
@@ -90,10 +90,10 @@ async def test_what_the_kernel_counts_per_user_is_not_taken_from_other_runs(
     site: Site, provider: ScriptedProvider
 ) -> None:
     hostile = await site.service.submit(script(KERNEL + TELL_AND_STAY, port=site.allowed.port))
-    told = await site.told()
-    assert told["key rings"] == "ENOSYS"
-    assert told["under way"] == "ETOOMANYREFS", "it has as many as it can get"
-    assert told["inotify"] == "EMFILE", "there are none left"
+    reported = await site.reported()
+    assert reported["key rings"] == "ENOSYS"
+    assert reported["under way"] == "ETOOMANYREFS", "it has as many as it can get"
+    assert reported["inotify"] == "EMFILE", "there are none left"
     assert await site.service.terminate() == 0
     await site.service.start()  # with no inotify to be had
     for tier in (1, 0):
@@ -162,7 +162,7 @@ time.sleep(600)
 async def test_floods_at_its_own_sockets_do_not_hold_up_other_runs(site: Site, provider: ScriptedProvider) -> None:
     first = "said_so = first_line(f'GET http://{good}/?begun=1 HTTP/1.1\\r\\nHost: {good}\\r\\n\\r\\n'.encode())\n"
     hostile = await site.service.submit(script(SOCKETS + first + ALL_AT_ONCE, port=site.allowed.port))
-    assert await site.told() == {"begun": "1"}
+    assert await site.reported() == {"begun": "1"}
     # The server that takes the floods has seen the first of them: they are under way.
     await eventually(lambda: site.allowed.connections > 1)
     for _ in range(3):

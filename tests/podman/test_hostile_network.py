@@ -225,13 +225,13 @@ async def test_the_proxy_leads_nowhere_but_to_what_is_allowed(site: Site) -> Non
     assert wrong == {}
     assert site.forbidden.connections == 0
     await counted_from_here(site.forbidden)
-    told = {
+    reported = {
         event["data"]["host"]
         for event in await site.service.all_events(run["run_id"])
         if event["data"].get("phase") == "egress_denied"
     }
-    assert {"loop.inside.example", "meta.inside.example", "169.254.169.254", "evil.example", "127.1"} <= told
-    assert told <= {line["host"] for line in audited(site.service.state, "egress.denied", run["run_id"])}
+    assert {"loop.inside.example", "meta.inside.example", "169.254.169.254", "evil.example", "127.1"} <= reported
+    assert reported <= {line["host"] for line in audited(site.service.state, "egress.denied", run["run_id"])}
 
 
 async def test_a_name_that_changes_its_mind_is_not_followed(site: Site) -> None:

@@ -89,7 +89,7 @@ def ours_alone(stored: list[StoredImage], wanted: set[str]) -> list[StoredImage]
 
 
 def into(events: list[BuildProgress]) -> Callable[[BuildProgress], None]:
-    """Keeps what is told, but for the wait for builds of others."""
+    """Keeps what is reported, but for the wait for builds of others."""
 
     def keep(event: BuildProgress) -> None:
         if event.step != "lock":

@@ -59,8 +59,8 @@ async def test_no_other_host_is_asked_for_and_the_real_key_is_nowhere(
     record = await service.finished(run["run_id"])
     assert record["outcome"] == "completed", record["error"]
     assert "OPENCODE_CONFIG_CONTENT" in record["final_text"]
-    told = str(await service.all_events(run["run_id"]))
-    assert REAL_KEY not in told
+    reported = str(await service.all_events(run["run_id"]))
+    assert REAL_KEY not in reported
     assert {request.key for request in provider.requests} == {REAL_KEY}
     for path in [*service.state.rglob("*"), *service.runtime.rglob("*")]:
         if path.is_file():

@@ -121,13 +121,13 @@ async def test_each_run_is_paid_with_the_right_key_and_nobody_finds_it(
     stored = await service.call("PUT", "/v1/keys/claude-code", json={"api_key": OWN_KEY}, headers=alice)
     assert OWN_KEY not in json.dumps(stored)
 
-    for user, headers, key, link in (
+    for user, headers, key, source in (
         ("alice", alice, OWN_KEY, "byo_key"),
         ("bob", bob, REAL_KEY, "technical_user"),
     ):
         record = await run_as(service, headers, LOOK_AROUND.format(user=user))
         assert record["outcome"] == "completed", record["error"]
-        assert record["credential_link"] == link
+        assert record["credential_source"] == source
         assert keys_of(provider, f"marker-{user}") == {key}
         assert "ANTHROPIC_API_KEY=" in record["final_text"], "the search itself must have worked"
         events = json.dumps(await service.all_events(record["run_id"]))
@@ -140,7 +140,7 @@ async def test_each_run_is_paid_with_the_right_key_and_nobody_finds_it(
     assert (await service.call("GET", "/v1/keys", headers=bob))["keys"] == []
     audit = [json.loads(line) for line in (service.state / "audit.log").read_text().splitlines()]
     used = [one for one in audit if one["event"].startswith(("key.", "credential."))]
-    assert [(one["event"], one["user_id"], one.get("link")) for one in used] == [
+    assert [(one["event"], one["user_id"], one.get("credential_source")) for one in used] == [
         ("key.set", "alice", None),
         ("credential.used", "alice", "byo_key"),
         ("credential.used", "bob", "technical_user"),
@@ -179,7 +179,7 @@ async def test_a_service_that_runs_follows_what_the_command_does_to_the_vault(
     await run_as(service, alice, "marker-two. Please greet me.")
     assert keys_of(provider, "marker-one") == keys_of(provider, "marker-two") == {OWN_KEY}
     explained = json.loads(await podmentor("auth", "explain", "--user", "alice", "claude-code", "--json"))
-    assert [one["link"] for one in explained["links"] if one["chosen"]] == ["byo_key"]
+    assert [one["source"] for one in explained["sources"] if one["chosen"]] == ["byo_key"]
     await podmentor("keys", "delete", "claude-code", "--user", "alice")
     await run_as(service, alice, "marker-three. Please greet me.")
     assert keys_of(provider, "marker-three") == {REAL_KEY}

@@ -48,5 +48,5 @@ async def test_a_change_is_dropped_had_back_and_in_the_way_of_making_room(servic
     assert of_run == [{"path": "out.txt", "change": "changed"}]
     await service.call("POST", f"{subagent}/discard", json={"paths": ["note.txt", "out.txt"]})
     gone = await service.call("POST", "/v1/gc", json={"older_than_days": 0})
-    assert [(item["kind"], item["id"]) for item in gone["removed"]] == [("conversation", run["subagent_id"])]
+    assert [(item["kind"], item["id"]) for item in gone["removed"]] == [("subagent", run["subagent_id"])]
     assert list((service.state / "subagents").iterdir()) == []

@@ -1,4 +1,4 @@
-"""The runtime on real containers: what the hardening does inside, how ends are told, and that nothing is left."""
+"""The runtime on real containers: what the hardening does inside, how ends are reported, and that nothing is left."""
 
 import asyncio
 import json

@@ -127,7 +127,7 @@ async def test_a_login_at_the_terminal_primes_the_home_and_runs_use_it(
     }
     instance = (service.state / "instance").read_text().strip()
     assert await podman("ps", "-a", f"--filter=label=podmentor.instance={instance}", "--format", "{{.ID}}") == ""
-    assert list(service.runtime.glob("aside-*")) == []
+    assert [*service.runtime.glob("login-*"), *service.runtime.glob("probe-*")] == []
 
     run = await service.submit("Please greet me.")
     record = await service.finished(run["run_id"])
@@ -178,7 +178,7 @@ async def test_a_login_is_left_with_ctrl_c_whatever_the_cli_makes_of_it(
         assert "not connected" in shown
         instance = (service.state / "instance").read_text().strip()
         assert await podman("ps", "-a", f"--filter=label=podmentor.instance={instance}", "--format", "{{.ID}}") == ""
-        assert list(service.runtime.glob("aside-*")) == []
+        assert [*service.runtime.glob("login-*"), *service.runtime.glob("probe-*")] == []
 
 
 async def test_a_login_that_the_run_broke_is_put_back_and_links_are_not_followed(

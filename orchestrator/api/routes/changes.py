@@ -1,4 +1,4 @@
-"""What the agent of a conversation has changed: looked at, taken, dropped."""
+"""What a subagent has changed: listed, applied, discarded."""
 
 import json
 from typing import Annotated, Any, Final, Literal
@@ -290,7 +290,7 @@ ROUTES: Final = (
         tag="changes",
         summary="What one run changed in the workspace",
         errors=(NotFoundError, StorageError),
-        description="Told from the snapshots at the ends of the runs; the last 20 of a conversation are kept.",
+        description="From the snapshots at the ends of the runs; the last 20 of a subagent are kept.",
         replies=(Reply(description="The paths.", model=RunChangeList),),
     ),
     Route(

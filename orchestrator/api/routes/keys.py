@@ -15,7 +15,7 @@ from orchestrator.api.answers import json_answer
 from orchestrator.api.models.base import Answer, Body, NoQuery, PlainName, UserQuery
 from orchestrator.api.requests import path_name, read_body, read_query
 from orchestrator.api.routing import Reply, Route
-from orchestrator.contract.credentials import KeyInfo, LinkName
+from orchestrator.contract.credentials import KeyInfo, SourceName
 from orchestrator.errors import (
     ForbiddenError,
     NotFoundError,
@@ -49,10 +49,10 @@ class KeyList(Answer):
     keys: list[KeyInfo]
 
 
-class LinkView(Answer):
+class SourceView(Answer):
     """One credential source."""
 
-    link: LinkName
+    source: SourceName
     chosen: bool
     reason: str
 
@@ -62,7 +62,7 @@ class ExplainView(Answer):
 
     user_id: str
     backend: str
-    links: list[LinkView]
+    sources: list[SourceView]
     """In the order in which they are asked; none chosen: a run ends with `auth_required`."""
 
 
@@ -104,8 +104,8 @@ async def explain_auth(request: web.Request) -> web.StreamResponse:
     """GET /v1/auth/explain."""
     query = read_query(request, ExplainQuery)
     user_id = _whose(request, query)
-    links = await request.app[context.CREDENTIALS].explain(user_id=user_id, backend=query.backend)
-    return json_answer({"user_id": user_id, "backend": query.backend, "links": links})
+    sources = await request.app[context.CREDENTIALS].explain(user_id=user_id, backend=query.backend)
+    return json_answer({"user_id": user_id, "backend": query.backend, "sources": sources})
 
 
 def _whose(request: web.Request, query: UserQuery) -> str:

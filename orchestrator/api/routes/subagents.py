@@ -34,7 +34,7 @@ class GcBody(Body):
     older_than_days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] | None = None
     """Used last so many days ago; absent: the configured `storage.retention_days`."""
     unapplied: bool = False
-    """Also conversations with changes that nobody has applied or discarded."""
+    """Also subagents with changes that nobody has applied or discarded."""
     dry_run: bool = False
 
 
@@ -66,7 +66,7 @@ class SessionMapView(Answer):
 
 
 def session_map(records: list[SubagentRecord]) -> dict[str, Any]:
-    """SessionMapView: the conversations whose CLI has reported its session id."""
+    """SessionMapView: the subagents whose CLI has reported its session id."""
     known = [record for record in records if record.backend_session_id is not None]
     sessions = {
         record.subagent_id: {name: getattr(record, name) for name in SessionEntry.model_fields} for record in known
@@ -132,7 +132,7 @@ ROUTES: Final = (
         path="/v1/subagents",
         handler=list_subagents,
         tag="subagents",
-        summary="List conversations",
+        summary="List subagents",
         query=SubagentListQuery,
         replies=(Reply(description="All of them.", model=SubagentList),),
     ),
@@ -141,26 +141,26 @@ ROUTES: Final = (
         path="/v1/subagents/{subagent_id}",
         handler=get_subagent,
         tag="subagents",
-        summary="One conversation",
+        summary="One subagent",
         errors=(NotFoundError,),
-        replies=(Reply(description="The conversation.", model=SubagentRecord),),
+        replies=(Reply(description="The subagent.", model=SubagentRecord),),
     ),
     Route(
         method="PATCH",
         path="/v1/subagents/{subagent_id}",
         handler=change_subagent,
         tag="subagents",
-        summary="Give a conversation another title",
+        summary="Give a subagent another title",
         body=SubagentBody,
         errors=(NotFoundError,),
-        replies=(Reply(description="The conversation.", model=SubagentRecord),),
+        replies=(Reply(description="The subagent.", model=SubagentRecord),),
     ),
     Route(
         method="DELETE",
         path="/v1/subagents/{subagent_id}",
         handler=delete_subagent,
         tag="subagents",
-        summary="Remove a conversation with its home, workspace and runs",
+        summary="Remove a subagent with its home, workspace and runs",
         errors=(NotFoundError, ConflictError),
         replies=(Reply(status=204, description="Removed.", media_type=""),),
     ),
@@ -181,7 +181,7 @@ ROUTES: Final = (
         path="/v1/session-map",
         handler=get_session_map,
         tag="subagents",
-        summary="The CLI's session behind each conversation",
+        summary="The CLI's session behind each subagent",
         replies=(Reply(description="In the documented shape.", model=SessionMapView),),
     ),
 )

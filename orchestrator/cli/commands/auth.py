@@ -30,17 +30,17 @@ def explain(ctx: click.Context, backend: str, user: str | None, as_json: bool) -
         click.echo(to_json(found))
     else:
         click.echo(f"a run of {clean(found['user_id'])} with {clean(found['backend'])} asks, in this order:")
-        for one in found["links"]:
-            click.echo(f"{'→' if one['chosen'] else ' '} {clean(one['link']):17} {clean(one['reason'])}")
-    ctx.exit(OK if any(one["chosen"] for one in found["links"]) else DENIED)
+        for one in found["sources"]:
+            click.echo(f"{'→' if one['chosen'] else ' '} {clean(one['source']):17} {clean(one['reason'])}")
+    ctx.exit(OK if any(one["chosen"] for one in found["sources"]) else DENIED)
 
 
 def _local(context: CliContext, backend: str, user: str | None) -> dict[str, Any]:
     from orchestrator.bootstrap.vault import explain_credentials
 
     who = check_user(user)
-    links = asyncio.run(explain_credentials(context.config, context.paths, user_id=who, backend=backend))
-    return {"user_id": who, "backend": backend, "links": links}
+    sources = asyncio.run(explain_credentials(context.config, context.paths, user_id=who, backend=backend))
+    return {"user_id": who, "backend": backend, "sources": sources}
 
 
 def _remote(context: CliContext, backend: str, user: str | None) -> dict[str, Any]:

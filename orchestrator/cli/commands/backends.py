@@ -40,5 +40,5 @@ def command(context: CliContext, as_json: bool) -> None:
 
 def _auth(auth: dict[str, Any]) -> str:
     if auth.get("authenticated"):
-        return str(auth.get("link") or "yes")
+        return str(auth.get("source") or "yes")
     return f"none ({one_line(str(auth['error']), 60)})" if auth.get("error") else "none"

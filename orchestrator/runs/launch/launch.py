@@ -15,7 +15,7 @@ from orchestrator.config.models import Config, Paths
 from orchestrator.contract.accounts import HomeKey, SubscriptionHomes
 from orchestrator.contract.adapter import BaseAdapter, GatewayRoute
 from orchestrator.contract.audit import Audit
-from orchestrator.contract.credentials import Credentialing, LinkName, Resolved
+from orchestrator.contract.credentials import Credentialing, Resolved, SourceName
 from orchestrator.contract.runs import RunFilter, RunRecord
 from orchestrator.contract.sandbox import Runtime, SandboxSpec, StartedSandbox, WorkspaceMount
 from orchestrator.contract.workspace import Workspaces
@@ -110,7 +110,7 @@ class Launcher:
             image_id=image.image_id,
             cli_version=image.cli_version,
             enforcement=enforcement_of(record.limits, self._runtime.enforcement),
-            credential_link=credential.link,
+            credential_source=credential.source,
             egress=settle_egress(self._config, adapter, record.egress, subscription=subscription),
         )
         run = replace(run, record=record, token_sha256=token_sha256)
@@ -156,7 +156,7 @@ class Launcher:
             backend=record.backend,
             subagent_id=record.subagent_id,
             tier=record.tier,
-            credential=credential.link,
+            credential_source=credential.source,
             cli_version=image.cli_version,
             image_id=image.image_id,
         )
@@ -185,21 +185,25 @@ class Launcher:
             return
         api_key: str | None = None
         if account is None:
-            credential = await self._credential(record, link=record.credential_link)
+            credential = await self._credential(record, source=record.credential_source)
             if (api_key := credential.api_key) is None:
                 raise AuthRequiredError("it has lost its account")
         if (route := self._route(record, subscription=account is not None)) is not None:
             await grants.open_gateway(record, route, api_key, token_sha256=run.token_sha256)
 
-    async def _credential(self, record: RunRecord, *, link: LinkName | None = None) -> Resolved:
+    async def _credential(self, record: RunRecord, *, source: SourceName | None = None) -> Resolved:
         """What the run uses to prove who it is, noted in the audit log: what cannot be noted is not used.
 
-        ``link``: the credential source that it began with.  Raises what ``Credentialing.resolve`` does, and
+        ``source``: the credential source that it began with.  Raises what ``Credentialing.resolve`` does, and
         StorageError.
         """
-        found = await self._credentials.resolve(user_id=record.user_id, backend=record.backend, link=link)
+        found = await self._credentials.resolve(user_id=record.user_id, backend=record.backend, source=source)
         await self._audit.record(
-            "credential.used", user_id=record.user_id, backend=record.backend, run_id=record.run_id, link=found.link
+            "credential.used",
+            user_id=record.user_id,
+            backend=record.backend,
+            run_id=record.run_id,
+            credential_source=found.source,
         )
         return found
 

@@ -99,7 +99,7 @@ class Telemetry:
             **who,
             subagent_id=record.subagent_id,
             tier=record.tier,
-            credential=record.credential_link,
+            credential_source=record.credential_source,
             outcome=outcome_of(last),
             reason=reason,
             exit_code=None if ended is None else ended.exit_code,

@@ -20,7 +20,7 @@ from orchestrator.system.sqlite import SqliteThread, transaction
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 SCHEMA = """
 CREATE TABLE subagents (
@@ -71,7 +71,7 @@ CREATE TABLE runs (
   request_sha256 TEXT NOT NULL,
   token_sha256 TEXT,
   cancel_requested INTEGER NOT NULL DEFAULT 0,
-  credential_link TEXT,
+  credential_source TEXT,
   egress TEXT,
   egress_added TEXT NOT NULL DEFAULT '[]',
   enforcement TEXT NOT NULL DEFAULT '{}',

@@ -225,13 +225,13 @@ class Store:
             )
             connection.execute(
                 "UPDATE runs SET sandbox_id = ?, cli_version = ?, token_sha256 = ?, enforcement = ?,"
-                " credential_link = ?, egress = ? WHERE run_id = ?",
+                " credential_source = ?, egress = ? WHERE run_id = ?",
                 (
                     record.sandbox_id,
                     record.cli_version,
                     run.token_sha256,
                     to_json(dict(record.enforcement)),
-                    record.credential_link,
+                    record.credential_source,
                     None if record.egress is None else to_json(record.egress),
                     record.run_id,
                 ),
@@ -377,7 +377,7 @@ def _stored_run(row: sqlite3.Row) -> StoredRun:
         error=json.loads(row["error"]) if row["error"] else None,
         exit_code=row["exit_code"],
         cli_version=row["cli_version"],
-        credential_link=row["credential_link"],
+        credential_source=row["credential_source"],
         image_id=row["image_id"],
         metadata=json.loads(row["metadata"]),
         queue_position=None,

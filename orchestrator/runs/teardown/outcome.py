@@ -90,5 +90,5 @@ def about_subscription(error: Error, key: HomeKey) -> Error:
     return replace(
         error,
         message=f"{advice[error.reason]}  (The CLI said: {' '.join(str(said).split())[:500]})",
-        details={**error.details, "link": "byo_subscription"},
+        details={**error.details, "source": "byo_subscription"},
     )

@@ -53,7 +53,7 @@ def test_members_of_the_wrong_type_are_left_out() -> None:
 
 def test_an_error_keeps_what_is_known_and_no_talk_of_success() -> None:
     event = read(
-        Failure(text="told before", kind="rate_limit"),
+        Failure(text="reported before", kind="rate_limit"),
         is_error=True,
         said="",
         errors=[],
@@ -66,7 +66,7 @@ def test_an_error_keeps_what_is_known_and_no_talk_of_success() -> None:
     assert event.details == {
         "http_status": 429,
         "kind": "rate_limit",
-        "cli_message": "told before",
+        "cli_message": "reported before",
         "cost_usd": 0.2,
         "tokens": {"input": 0, "output": 0},
     }

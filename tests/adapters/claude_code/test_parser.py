@@ -33,7 +33,7 @@ def said(events: list[Any], kind: type[MessageDelta | Thinking] = MessageDelta) 
     return [event.text for event in events if isinstance(event, kind)]
 
 
-# --- text and thinking are told once ---------------------------------------------------------------------------------
+# --- text and thinking are reported once ---------------------------------------------------------------------------------
 
 
 def test_deltas_are_not_repeated_by_the_whole_block() -> None:
@@ -216,8 +216,8 @@ def test_a_sub_agent_speaks_in_the_name_of_the_call_that_began_it() -> None:
         tool_result("t2", parent="task", content="x"),
         tool_result("task", content="done"),
     )
-    told = [(event.kind, event.parent_tool_call_id) for event in events[1:-1]]
-    assert told == [
+    reported = [(event.kind, event.parent_tool_call_id) for event in events[1:-1]]
+    assert reported == [
         ("tool_use", None),
         ("message_delta", "task"),
         ("message_delta", None),
@@ -342,7 +342,7 @@ def test_the_last_message_is_not_a_sub_agents() -> None:
 
 
 def test_an_answer_without_a_result_may_lack_its_end_and_nothing_of_it_is_lost() -> None:
-    """Whether the text is whole cannot be told: half an answer must not look like an answer."""
+    """Whether the text is whole cannot be known: half an answer must not look like an answer."""
     usage = {"input_tokens": 10, "output_tokens": 1}
     lines = (
         stream({"type": "message_start", "message": {"id": "m1", "usage": usage}}),
@@ -386,8 +386,8 @@ def test_a_missing_result_is_an_error_otherwise(lines: list[Any], exit_code: int
 
 def test_an_error_says_how_the_process_ended() -> None:
     assert run(INIT, exit_code=143)[-1].data()["message"] == "Claude Code was ended by signal 15 without a result."
-    told = run(exit_code=1, stderr="one\n  two  \n")[-1].data()["message"]
-    assert told == "Claude Code ended with exit code 1 without a result. Its last words on stderr: two"
+    reported = run(exit_code=1, stderr="one\n  two  \n")[-1].data()["message"]
+    assert reported == "Claude Code ended with exit code 1 without a result. Its last words on stderr: two"
 
 
 def test_the_last_retry_is_told_when_a_run_is_ended_while_it_waits() -> None:

@@ -47,8 +47,8 @@ def tool(
 
 
 def retry(attempt: int = 1, **members: Any) -> dict[str, Any]:
-    told = {"attempt": attempt, "delay": 2000, "message": "Rate limit reached", "statusCode": 429, **members}
-    return line("retry", **told)
+    reported = {"attempt": attempt, "delay": 2000, "message": "Rate limit reached", "statusCode": 429, **members}
+    return line("retry", **reported)
 
 
 def error(message: str, name: str = "APIError", **data: Any) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def test_plain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ('{"message":"Overloaded","type":"server_error"}', "Overloaded"),
         ('{"error":"x"}', '{"error":"x"}'),
@@ -82,5 +82,5 @@ def test_plain() -> None:
         ("as it is", "as it is"),
     ],
 )
-def test_words(text: str, told: str) -> None:
-    assert words(text) == told
+def test_words(text: str, reported: str) -> None:
+    assert words(text) == reported

@@ -67,7 +67,7 @@ def test_without_the_plugin_whole_texts_are_told_and_the_run_ends_with_its_last_
 
 
 def test_with_the_plugin_each_line_comes_twice_and_is_told_once() -> None:
-    told = [
+    reported = [
         step_start(),
         delta("Hel"),
         delta("lo."),
@@ -78,7 +78,7 @@ def test_with_the_plugin_each_line_comes_twice_and_is_told_once() -> None:
     ]
     again = [step_start(), text("Hello."), tool("tool_use"), step_finish("tool-calls")]
     second = [step_start("s2", "msg_2"), text("Done.", "t2", "msg_2"), step_finish("stop", "f2", "msg_2")]
-    events = run(line("session", version="1.18.33", model="m"), *told, *again, *second, *second)
+    events = run(line("session", version="1.18.33", model="m"), *reported, *again, *second, *second)
     assert events[0] == SessionStarted(session_id=SESSION, model="m", cli_version="1.18.33")
     assert events[1:-1] == [
         MessageDelta(text="Hel", message_id="msg_1"),

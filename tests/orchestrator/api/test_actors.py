@@ -1,4 +1,4 @@
-"""Who does something is told to whoever writes the audit log: the token's own name, for whomever it acts."""
+"""Who does something is reported to whoever writes the audit log: the token's own name, for whomever it acts."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from orchestrator.api.problems import headers_of, problem, problem_of
 from orchestrator.errors import QueueFullError, SandboxError
 from tests.orchestrator.api.harness import Api
 
-NAMES = {"localhost", "127.0.0.1", "[::1]", "box.lan"}
+NAMES = {"localhost", "127.0.0.1", "[::1]", "container.lan"}
 
 
 async def test_an_error_of_ours_is_a_problem(api: Api) -> None:
@@ -82,7 +82,7 @@ async def test_other_origins_get_no_leave(api: Api) -> None:
         ("127.0.0.1:9", True),
         ("[::1]", True),
         ("[::1]:80", True),
-        ("box.lan:80", True),
+        ("container.lan:80", True),
         ("", False),
         ("evil.example", False),
         ("localhost.evil.example", False),

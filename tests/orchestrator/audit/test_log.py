@@ -26,7 +26,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 async def test_one_line_of_json_per_event(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log", now=lambda: "2030-01-01T00:00:00.000Z")
     await log.record("key.set", actor="user:alice", user_id="alice", backend="codex")
-    await log.record("credential.used", user_id="a\nb\u2028c", link=None)
+    await log.record("credential.used", user_id="a\nb\u2028c", credential_source=None)
     assert (tmp_path / "audit.log").read_text().count("\n") == 2
     assert lines(tmp_path / "audit.log") == [
         {
@@ -41,7 +41,7 @@ async def test_one_line_of_json_per_event(tmp_path: Path) -> None:
             "event": "credential.used",
             "actor": "service",
             "user_id": "a\nb\u2028c",
-            "link": None,
+            "credential_source": None,
         },
     ]
 
@@ -123,9 +123,9 @@ async def test_what_has_happened_already_goes_to_the_services_log_when_it_cannot
     await log.note("run.ended", user_id="bob", outcome="failed")
     with pytest.raises(StorageError):
         await log.record("run.started")
-    [told] = caplog.records
-    assert "cannot be written" in told.message
-    assert '"event":"run.ended","actor":"service","user_id":"bob","outcome":"failed"' in told.message
+    [reported] = caplog.records
+    assert "cannot be written" in reported.message
+    assert '"event":"run.ended","actor":"service","user_id":"bob","outcome":"failed"' in reported.message
     assert metrics.values == {"audit_lines_total": 1, "audit_failures_total": 2}
 
 

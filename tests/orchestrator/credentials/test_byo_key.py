@@ -62,8 +62,8 @@ async def test_c19_the_own_key_comes_before_the_technical_users_with_a_copy_of_t
     await store.put("alice", secret_name("codex"), KEY)
     chain = CredentialChain([TechnicalUser(), ByoKey(store)], settings)
     alice, bob = [await chain.resolve(user_id=user, backend="codex") for user in ("alice", "bob")]
-    assert (alice.link, alice.api_key, alice.extra_env) == ("byo_key", KEY, {"A": "1"})
-    assert (bob.link, bob.api_key) == ("technical_user", "sk-technical")
+    assert (alice.source, alice.api_key, alice.extra_env) == ("byo_key", KEY, {"A": "1"})
+    assert (bob.source, bob.api_key) == ("technical_user", "sk-technical")
     alice.extra_env["A"] = "2"
     assert settings.external_agent.backends["codex"].extra_env == {"A": "1"}
     assert store.touched == [("alice", secret_name("codex"))]
@@ -71,7 +71,7 @@ async def test_c19_the_own_key_comes_before_the_technical_users_with_a_copy_of_t
 
 async def test_c18_without_a_store_the_technical_user_still_works() -> None:
     chain = CredentialChain([ByoKey(None), TechnicalUser()], config())
-    assert (await chain.resolve(user_id="alice", backend="codex")).link == "technical_user"
+    assert (await chain.resolve(user_id="alice", backend="codex")).source == "technical_user"
     with pytest.raises(AuthRequiredError, match="podmentor vault init"):
         await chain.resolve(user_id="alice", backend="bare")
 

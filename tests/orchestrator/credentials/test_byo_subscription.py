@@ -1,4 +1,4 @@
-"""C20: the documented functions around a user's own HOME; C19: its link of the chain.  Nothing follows a link."""
+"""C20: the documented functions around a user's own HOME; C19: its source of the chain.  Nothing follows a link."""
 
 from __future__ import annotations
 
@@ -217,18 +217,18 @@ async def test_the_probe_is_not_fooled_by_a_link_to_somebody_elses_login(storage
 
 
 async def test_c19_the_link_needs_the_mode_and_a_primed_home(storage: Path) -> None:
-    link = Subscription(Homes(storage))
+    source = Subscription(Homes(storage))
     mode = BackendConfig(mode="byo_subscription", extra_env={"A": "1"})
     home = home_of(storage)
-    assert await link.find("alice", "echo", mode) is None
+    assert await source.find("alice", "echo", mode) is None
     (home / "file").touch()
-    assert await link.find("alice", "echo", BackendConfig(mode="byo_key")) is None
-    assert await link.find("bob", "echo", mode) is None
-    found = await link.find("alice", "echo", mode)
+    assert await source.find("alice", "echo", BackendConfig(mode="byo_key")) is None
+    assert await source.find("bob", "echo", mode) is None
+    found = await source.find("alice", "echo", mode)
     assert found is not None
-    assert (found.link, found.api_key, found.home, found.extra_env) == ("byo_subscription", None, home, {"A": "1"})
+    assert (found.source, found.api_key, found.home, found.extra_env) == ("byo_subscription", None, home, {"A": "1"})
     found.extra_env["B"] = "2"
     assert mode.extra_env == {"A": "1"}
     assert not (storage / "homes" / "bob").exists()
-    assert "podmentor login echo" in (link.hint("echo") or "")
+    assert "podmentor login echo" in (source.hint("echo") or "")
     assert Subscription(Homes(storage), has_login=lambda backend: backend != "echo").hint("echo") is None

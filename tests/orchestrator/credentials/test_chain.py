@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from orchestrator.config.models import BackendConfig, Config, ExternalAgentConfig
-from orchestrator.contract.credentials import LinkName, Resolved
+from orchestrator.contract.credentials import Resolved, SourceName
 from orchestrator.credentials import CredentialChain, TechnicalUser
 from orchestrator.errors import AuthRequiredError, SecretUnreadableError, UnknownBackendError
 
@@ -32,19 +32,19 @@ BACKENDS = CONFIG.external_agent.backends
 class FakeLink:
     """Has a credential for the users in ``users``."""
 
-    def __init__(self, link: LinkName, users: set[str], home: Path | None = None) -> None:
-        self.link = link
+    def __init__(self, source: SourceName, users: set[str], home: Path | None = None) -> None:
+        self.source = source
         self._users = users
         self._home = home
 
     async def find(self, user_id: str, backend: str, config: BackendConfig) -> Resolved | None:
         if user_id not in self._users:
             return None
-        key = None if self._home else f"{self.link}-key"
-        return Resolved(link=self.link, home=self._home, api_key=key)
+        key = None if self._home else f"{self.source}-key"
+        return Resolved(source=self.source, home=self._home, api_key=key)
 
     def hint(self, backend: str) -> str:
-        return f"bring a {self.link} for {backend}"
+        return f"bring a {self.source} for {backend}"
 
 
 def chain() -> CredentialChain:
@@ -53,9 +53,11 @@ def chain() -> CredentialChain:
     return CredentialChain([TechnicalUser(), key, subscription], CONFIG)
 
 
-@pytest.mark.parametrize(("user", "link"), [("ann", "byo_subscription"), ("bob", "byo_key"), ("eve", "technical_user")])
-async def test_c19_subscription_then_own_key_then_technical_user(user: str, link: str) -> None:
-    assert (await chain().resolve(user_id=user, backend="claude-code")).link == link
+@pytest.mark.parametrize(
+    ("user", "source"), [("ann", "byo_subscription"), ("bob", "byo_key"), ("eve", "technical_user")]
+)
+async def test_c19_subscription_then_own_key_then_technical_user(user: str, source: str) -> None:
+    assert (await chain().resolve(user_id=user, backend="claude-code")).source == source
 
 
 async def test_c19_the_technical_user_has_the_configured_key_and_a_copy_of_the_environment() -> None:
@@ -92,7 +94,7 @@ async def test_a_backend_that_is_not_enabled_is_unknown(backend: str) -> None:
 
 async def test_explain_lists_every_link_with_its_reason() -> None:
     reports = await chain().explain(user_id="bob", backend="claude-code")
-    assert [(r["link"], r["chosen"]) for r in reports] == [
+    assert [(r["source"], r["chosen"]) for r in reports] == [
         ("byo_subscription", False),
         ("byo_key", True),
         ("technical_user", False),
@@ -107,10 +109,10 @@ async def test_no_command_is_named_that_a_backend_does_not_have() -> None:
         def hint(self, backend: str) -> None:  # type: ignore[override]
             del backend
 
-    links = CredentialChain([NoLogin("byo_subscription", set()), TechnicalUser()], CONFIG)
-    assert (await links.explain(user_id="eve", backend="codex"))[0]["reason"] == "this backend has no such login"
+    sources = CredentialChain([NoLogin("byo_subscription", set()), TechnicalUser()], CONFIG)
+    assert (await sources.explain(user_id="eve", backend="codex"))[0]["reason"] == "this backend has no such login"
     with pytest.raises(AuthRequiredError) as caught:
-        await links.resolve(user_id="eve", backend="codex")
+        await sources.resolve(user_id="eve", backend="codex")
     assert "None" not in caught.value.message
     assert "; or" not in caught.value.message
 
@@ -122,9 +124,9 @@ async def test_explain_with_nothing_found_chooses_none() -> None:
 
 
 async def test_a_run_that_began_with_a_link_gets_that_one_or_none() -> None:
-    assert (await chain().resolve(user_id="ann", backend="claude-code", link="byo_key")).link == "byo_key"
+    assert (await chain().resolve(user_id="ann", backend="claude-code", source="byo_key")).source == "byo_key"
     with pytest.raises(AuthRequiredError, match="byo_subscription of the backend 'claude-code' is gone"):
-        await chain().resolve(user_id="bob", backend="claude-code", link="byo_subscription")
+        await chain().resolve(user_id="bob", backend="claude-code", source="byo_subscription")
 
 
 class BrokenLink(FakeLink):
@@ -146,13 +148,13 @@ async def test_a_broken_credential_is_never_replaced_by_anothers() -> None:
 
 async def test_a_broken_credential_behind_a_good_one_does_no_harm() -> None:
     good = CredentialChain([FakeLink("byo_subscription", {"ann"}, Path("/h")), BrokenLink("byo_key", set())], CONFIG)
-    assert (await good.resolve(user_id="ann", backend="codex")).link == "byo_subscription"
+    assert (await good.resolve(user_id="ann", backend="codex")).source == "byo_subscription"
     reports = await good.explain(user_id="ann", backend="codex")
     assert [one["chosen"] for one in reports] == [True, False]
     assert "byo_subscription comes first" in reports[1]["reason"]
 
 
-class NotingLink(FakeLink):
+class NotingSource(FakeLink):
     """Counts its uses."""
 
     uses = 0
@@ -162,12 +164,12 @@ class NotingLink(FakeLink):
 
 
 async def test_looking_is_no_use() -> None:
-    link = NotingLink("byo_key", {"ann"})
-    asked = CredentialChain([link], CONFIG)
+    source = NotingSource("byo_key", {"ann"})
+    asked = CredentialChain([source], CONFIG)
     await asked.explain(user_id="ann", backend="codex")
-    assert link.uses == 0
+    assert source.uses == 0
     await asked.resolve(user_id="ann", backend="codex")
-    assert link.uses == 1
+    assert source.uses == 1
 
 
 async def test_secrets_do_not_show(caplog: pytest.LogCaptureFixture) -> None:

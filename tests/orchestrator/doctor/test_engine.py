@@ -31,9 +31,9 @@ def host_info(**changes: Any) -> dict[str, Any]:
 async def test_report_of_podman_that_is_none(output: Output, error: str) -> None:
     probe = good_machine()
     probe.outputs["podman", "info"] = output
-    info, told = await engine.podman_info(probe)
+    info, reported = await engine.podman_info(probe)
     assert info is None
-    assert error in told
+    assert error in reported
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ async def test_cpu_limits(
 
 
 @pytest.mark.parametrize(
-    ("version", "told", "missing", "package"),
+    ("version", "reported", "missing", "package"),
     [
         ("5.4.2", None, "pasta", "passt"),
         ("4.3.1", None, "slirp4netns", "slirp4netns"),
@@ -138,8 +138,8 @@ async def test_cpu_limits(
         ("5.1.0", "slirp4netns", "slirp4netns", "slirp4netns"),
     ],
 )
-async def test_network_helper_missing(version: str, told: str | None, missing: str, package: str) -> None:
-    info = host_info(rootlessNetworkCmd=told, **{missing: {"executable": ""}})
+async def test_network_helper_missing(version: str, reported: str | None, missing: str, package: str) -> None:
+    info = host_info(rootlessNetworkCmd=reported, **{missing: {"executable": ""}})
     info["version"]["Version"] = version
     probe = good_machine()
     probe.commands.discard(missing)

@@ -12,7 +12,7 @@ CID = "ab" * 32
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A runc that notes what it is told and obeys."""
+    """A runc that notes what it is asked and obeys."""
     script = tmp_path / "bin" / "runc"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nrm -r "$2/$5"\n')

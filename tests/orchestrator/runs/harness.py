@@ -24,7 +24,7 @@ from tests.fakes.audit import FakeAudit
 from tests.fakes.credentials import FakeCredentials
 from tests.fakes.metrics import FakeMetrics
 from tests.fakes.relay import FakeRelay
-from tests.fakes.runtime import Box, FakeRuntime
+from tests.fakes.runtime import FakeContainer, FakeRuntime
 from tests.fakes.traces import FakeTraces
 from tests.fakes.workspaces import FakeWorkspaces
 
@@ -120,7 +120,7 @@ class Service:
         values: dict[str, Any] = {"backend": "echo", "query": query, "user_id": USER}
         return await self.runs.submit(RunRequest(**{**values, **over}))
 
-    async def box(self) -> Box:
+    async def container(self) -> FakeContainer:
         """The next container that was started."""
         return await asyncio.wait_for(self.world.runtime.started.get(), 10)
 
@@ -146,9 +146,9 @@ def shape(events: list[EventRecord]) -> list[str]:
     return [f"status:{e.data['phase']}" if e.kind == "status" else e.kind for e in events]
 
 
-def answer(box: Box, text: str = "hi", *, session: str = "s1") -> None:
+def answer(container: FakeContainer, text: str = "hi", *, session: str = "s1") -> None:
     """A whole good run of the pretended CLI."""
-    box.say(session=session)
-    box.say(text=text)
-    box.say(done=text)
-    box.exit(0)
+    container.say(session=session)
+    container.say(text=text)
+    container.say(done=text)
+    container.exit(0)

@@ -16,7 +16,7 @@ from orchestrator.errors import InvalidRequestError, SandboxError, UnknownBacken
 from orchestrator.runs import auth_container as module
 from orchestrator.runs.auth_container import LOGIN, PROBE, AuthContainers
 from tests.fakes.adapter import EchoAdapter
-from tests.fakes.runtime import Box, FakeRuntime
+from tests.fakes.runtime import FakeContainer, FakeRuntime
 from tests.orchestrator.runs.harness import USER, World
 
 GOOD = AuthStatus(installed=True, authenticated=True)
@@ -37,18 +37,18 @@ def containers_of(tmp_path: Path, runtime: FakeRuntime, **backend: object) -> Au
     )
 
 
-def says(code: int, text: bytes = b"") -> Callable[[Box], None]:
+def says(code: int, text: bytes = b"") -> Callable[[FakeContainer], None]:
     """A CLI that answers at once."""
 
-    def on_start(box: Box) -> None:
-        box.write(text, "stderr")
-        box.exit(code)
+    def on_start(container: FakeContainer) -> None:
+        container.write(text, "stderr")
+        container.exit(code)
 
     return on_start
 
 
-def silent(box: Box) -> None:
-    del box
+def silent(container: FakeContainer) -> None:
+    del container
 
 
 # --- a login --------------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ async def test_a_login_has_a_terminal_a_network_its_home_and_nothing_else(tmp_pa
     home = tmp_path / "home"
     async with containers.login(adapter=Asked(), home=home, term="vt100") as container_id:
         (spec,) = runtime.created
-        assert runtime.boxes[container_id].state == "created"
+        assert runtime.containers[container_id].state == "created"
         assert (spec.argv, spec.home, spec.interactive) == (["other-cli", "log", "in"], home, True)
         assert (spec.tier, spec.host_network) == (0, True)
         assert (spec.env["TERM"], spec.env["PROXY"]) == ("vt100", "p")
@@ -68,7 +68,7 @@ async def test_a_login_has_a_terminal_a_network_its_home_and_nothing_else(tmp_pa
         assert spec.run_id.startswith(LOGIN)
         assert spec.workspace.mode == "readonly"
         assert list(spec.workspace.source.iterdir()) == list(spec.control_dir.iterdir()) == []
-    assert runtime.boxes == {}
+    assert runtime.containers == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -93,7 +93,7 @@ async def test_the_probe_asks_the_cli_without_a_network(tmp_path: Path) -> None:
     assert (spec.tier, spec.host_network, spec.interactive, spec.argv) == (1, False, False, ["echo-cli", "auth"])
     assert (spec.home, spec.env["ECHO_KEY"]) == (home, "")
     assert spec.run_id.startswith(PROBE)
-    assert runtime.boxes == {}
+    assert runtime.containers == {}
     assert list(tmp_path.iterdir()) == []
     runtime.on_start = says(0)
     assert await containers_of(tmp_path, runtime).probe(adapter=Asked(), home=home) == GOOD
@@ -113,7 +113,7 @@ async def test_a_probe_that_cannot_be_made_says_why(tmp_path: Path, monkeypatch:
     runtime.fail_create = None
     monkeypatch.setattr(module, "PATIENT_SECONDS", 0)
     assert "no answer" in ((await containers.probe(adapter=Asked(), home=home)).error or "")
-    assert runtime.boxes == {}
+    assert runtime.containers == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,7 +129,7 @@ async def test_a_container_that_does_not_come_is_not_waited_for_and_leaves_nothi
 
 
 async def test_a_vanished_container_is_no_answer(tmp_path: Path) -> None:
-    runtime = FakeRuntime(lambda box: box.exit(None))
+    runtime = FakeRuntime(lambda container: container.exit(None))
     status = await containers_of(tmp_path, runtime).probe(adapter=Asked(), home=tmp_path / "home")
     assert "vanished" in (status.error or "")
 
@@ -145,12 +145,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def nothing_left(world: World) -> bool:
     places = (world.paths.runtime_dir, world.paths.state_dir / "runs", world.paths.state_dir / "subagents")
-    return not world.runtime.boxes and not [path for place in places if place.exists() for path in place.iterdir()]
+    return not world.runtime.containers and not [path for place in places if place.exists() for path in place.iterdir()]
 
 
 def use_account(world: World, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     async def resolve(*, user_id: str, backend: str) -> Resolved:
-        return Resolved(link="byo_subscription", home=home)
+        return Resolved(source="byo_subscription", home=home)
 
     monkeypatch.setattr(world.credentials, "resolve", resolve)
 
@@ -262,9 +262,9 @@ async def test_no_more_than_two_at_once(world: World) -> None:
     async with world.service() as service:
         probes = asyncio.gather(*(service.runs.probe("echo", user_id=USER) for _ in range(3)))
         for number in range(3):
-            box = await service.box()
+            container = await service.container()
             assert len(world.runtime.created) <= number + module.AT_ONCE
-            box.exit(0)
+            container.exit(0)
         assert [status.authenticated for status in await asyncio.wait_for(probes, 10)] == [True] * 3
 
 
@@ -288,10 +288,10 @@ async def test_a_starting_service_leaves_logins_alone_and_sweeps_what_is_over(wo
     ):
         await world.runtime.start_sandbox(going_on)
         await world.runtime.start_sandbox(over)
-        world.runtime.boxes[over].exit(0)
+        world.runtime.containers[over].exit(0)
         probe, old = left(world, f"{PROBE}1"), left(world, f"{LOGIN}1", age=module.LOGIN_SECONDS + 1)
         async with world.service():
-            assert set(world.runtime.boxes) == {going_on}
+            assert set(world.runtime.containers) == {going_on}
             assert not probe.exists()
             assert not old.exists()
             kept = {path.name for path in world.paths.runtime_dir.iterdir()}
@@ -300,7 +300,7 @@ async def test_a_starting_service_leaves_logins_alone_and_sweeps_what_is_over(wo
 
 async def test_a_probe_that_a_crash_has_cut_short_is_removed_with_its_container(world: World) -> None:
     containers = AuthContainers(runtime=world.runtime, runtime_dir=world.paths.runtime_dir, instance="i", backends={})
-    account = Resolved(link="byo_subscription", home=world.paths.state_dir)
+    account = Resolved(source="byo_subscription", home=world.paths.state_dir)
     asking = asyncio.create_task(containers.ask(Asked(), account, seconds=30))
     await asyncio.wait_for(world.runtime.started.get(), 10)
     async with world.service():

@@ -22,7 +22,7 @@ def workspaces(service: Service) -> FakeWorkspaces:
 
 async def ended(service: Service) -> str:
     run = await service.submit()
-    answer(await service.box())
+    answer(await service.container())
     await service.finished(run.run_id)
     return run.subagent_id
 
@@ -62,12 +62,12 @@ async def test_what_cannot_be_recorded_is_not_done(tmp_path: Path) -> None:
 async def test_nothing_is_applied_while_a_run_is_under_way(tmp_path: Path) -> None:
     async with World(tmp_path).service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         with pytest.raises(ConflictError, match="not finished"):
             await service.changes.apply(run.subagent_id, ApplyRequest(), user_id=USER)
         with pytest.raises(NotFoundError):
             await service.changes.apply(run.subagent_id, ApplyRequest(), user_id="bob")
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
         assert workspaces(service).applied == []
 
@@ -148,7 +148,7 @@ async def test_a_run_that_comes_during_an_apply_is_accepted_after_it(
         paused.go_on.set()
         await applying
         run = await submitting
-        answer(await service.box())
+        answer(await service.container())
         assert (await service.finished(run.run_id)).outcome == "completed"
 
 
@@ -172,8 +172,8 @@ async def test_a_run_that_comes_while_its_subagent_is_removed_is_refused(
 async def test_the_repos_state_is_recorded_at_the_end_of_each_run(tmp_path: Path) -> None:
     async with World(tmp_path).service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         assert workspaces(service).ended == []
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
         assert [mount.mode for mount in workspaces(service).ended] == ["overlay"]

@@ -19,16 +19,16 @@ def world(tmp_path: Path) -> World:
 async def test_the_record_and_the_audit_log_say_which_link_was_used(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        assert run.credential_link is None
-        answer(await service.box())
-        assert (await service.finished(run.run_id)).credential_link == "technical_user"
+        assert run.credential_source is None
+        answer(await service.container())
+        assert (await service.finished(run.run_id)).credential_source == "technical_user"
     assert world.audit.of("credential.") == [
         {
             "event": "credential.used",
             "user_id": USER,
             "backend": "echo",
             "run_id": run.run_id,
-            "link": "technical_user",
+            "credential_source": "technical_user",
         },
     ]
 
@@ -36,16 +36,16 @@ async def test_the_record_and_the_audit_log_say_which_link_was_used(world: World
 async def test_a_run_that_is_taken_over_keeps_to_its_link(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        box.say(session="s1")
+        container = await service.container()
+        container.say(session="s1")
         await service.until(run.run_id, "session_started")
     assert world.credentials.asked == [None]
     async with world.service() as service:
         async with asyncio.timeout(10):
             while len(world.credentials.asked) < 2:  # noqa: ASYNC110 -- the fake gives no signal
                 await asyncio.sleep(0)
-        box.say(done="x")
-        box.exit(0)
+        container.say(done="x")
+        container.exit(0)
         await service.finished(run.run_id)
     assert world.credentials.asked == [None, "technical_user"]
     assert [one["run_id"] for one in world.audit.of("credential.")] == [run.run_id] * 2
@@ -61,8 +61,8 @@ async def test_a_key_that_cannot_be_read_ends_the_run_before_anything_is_started
         record = await service.finished(run.run_id)
     assert record.error is not None
     assert (record.error["reason"], record.error["message"]) == ("auth_required", str(failure))
-    assert record.credential_link is None
-    assert (world.runtime.boxes, world.relay.grants, world.audit.of("credential.")) == ({}, {}, [])
+    assert record.credential_source is None
+    assert (world.runtime.containers, world.relay.grants, world.audit.of("credential.")) == ({}, {}, [])
     assert world.audit.of("run.started") == []
 
 
@@ -72,4 +72,4 @@ async def test_what_cannot_be_audited_is_not_used(world: World) -> None:
         record = await service.finished((await service.submit()).run_id)
     assert record.error is not None
     assert "audit log" in record.error["message"]
-    assert (world.runtime.boxes, world.relay.grants) == ({}, {})
+    assert (world.runtime.containers, world.relay.grants) == ({}, {})

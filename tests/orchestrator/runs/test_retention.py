@@ -29,7 +29,7 @@ async def test_an_old_conversation_goes_with_its_runs(tmp_path: Path) -> None:
         subagent = await ended(service)
         assert (await service.runs.gc(GcRequest(), user_id=None)).removed == ()
         dry = await service.runs.gc(GcRequest(older_than_days=0, dry_run=True), user_id=None)
-        assert [(item.kind, item.id) for item in dry.removed] == [("conversation", subagent)]
+        assert [(item.kind, item.id) for item in dry.removed] == [("subagent", subagent)]
         assert dry.bytes > 0
         await service.runs.get_subagent(subagent, user_id=USER)
         done = await service.runs.gc(NOW, user_id=None)
@@ -80,7 +80,7 @@ async def test_what_was_used_since_the_list_was_made_stays(tmp_path: Path, monke
             found = await real(user_id=user_id, prefix=prefix)
             monkeypatch.undo()
             run = await service.submit(subagent_id=subagent)
-            answer(await service.box())
+            answer(await service.container())
             await service.finished(run.run_id)
             return [replace(one, last_used_at="2020-01-01T00:00:00.000000Z") for one in found]
 
@@ -93,10 +93,10 @@ async def test_what_was_used_since_the_list_was_made_stays(tmp_path: Path, monke
 async def test_what_is_in_use_stays(tmp_path: Path) -> None:
     async with World(tmp_path).service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         done = await service.runs.gc(GcRequest(older_than_days=0, unapplied=True), user_id=None)
         assert (done.removed, [item.reason for item in done.kept]) == ((), ["one of its runs is not finished"])
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
 
 

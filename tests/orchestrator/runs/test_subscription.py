@@ -18,7 +18,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.events import Error
 from orchestrator.runs.accounts import Accounts
 from tests.fakes.adapter import EchoAdapter
-from tests.fakes.runtime import Box
+from tests.fakes.runtime import FakeContainer
 from tests.orchestrator.runs.harness import USER, Service, World, answer
 from tests.orchestrator.runs.test_supervisor import assert_nothing_left
 
@@ -95,17 +95,17 @@ async def test_c19_a_primed_home_is_mounted_and_no_key_is_anywhere(world: World)
     home = await prime(world)
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        assert box.spec.home == home
-        assert "ECHO_KEY" not in box.spec.env
-        assert box.spec.env["ECHO_URL"] == "http://127.0.0.1:8080"
-        assert box.spec.argv[-2:] == ["--at", "http://127.0.0.1:8080"]
+        container = await service.container()
+        assert container.spec.home == home
+        assert "ECHO_KEY" not in container.spec.env
+        assert container.spec.env["ECHO_URL"] == "http://127.0.0.1:8080"
+        assert container.spec.argv[-2:] == ["--at", "http://127.0.0.1:8080"]
         grant = world.relay.grants[run.run_id]
         assert grant.api_key is None
         assert grant.route == SubscribedEcho.subscription_gateway
-        answer(box)
+        answer(container)
         record = await service.finished(run.run_id)
-        assert (record.outcome, record.credential_link) == ("completed", "byo_subscription")
+        assert (record.outcome, record.credential_source) == ("completed", "byo_subscription")
         assert_nothing_left(world)
         assert await service.homes.leases() == {}
     assert (home / FILE).read_text() == LOGIN
@@ -116,11 +116,11 @@ async def test_tier_0_goes_to_the_provider_directly(tmp_path: Path) -> None:
     await prime(world)
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        assert "ECHO_URL" not in box.spec.env
-        assert "--at" not in box.spec.argv
+        container = await service.container()
+        assert "ECHO_URL" not in container.spec.env
+        assert "--at" not in container.spec.argv
         assert world.relay.grants == {}
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
 
 
@@ -129,10 +129,10 @@ async def test_another_base_url_is_kept_to_in_every_tier(tmp_path: Path) -> None
     await prime(world)
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         assert world.relay.grants[run.run_id].route.upstream == "http://127.0.0.1:7"
         assert world.relay.grants[run.run_id].route.path_prefixes == ("/v1/chat",)
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
 
 
@@ -148,17 +148,17 @@ async def test_a_subscription_without_a_gateway_goes_through_the_proxy_to_the_pr
     await prime(world)
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         assert world.relay.grants == {}
-        assert "ECHO_URL" not in box.spec.env
-        assert "--at" not in box.spec.argv
-        assert box.spec.env["HTTPS_PROXY"] == "http://127.0.0.1:8118"
+        assert "ECHO_URL" not in container.spec.env
+        assert "--at" not in container.spec.argv
+        assert container.spec.env["HTTPS_PROXY"] == "http://127.0.0.1:8118"
         assert world.relay.egress[run.run_id].rules == ("api.example.com", "auth.example.com")
-        box.say(session="s1")
+        container.say(session="s1")
         await service.until(run.run_id, "session_started")
     world.relay.egress.clear()
     async with world.service() as service:  # the next one opens the same way
-        answer(box)
+        answer(container)
         assert (await service.finished(run.run_id)).outcome == "completed"
         assert world.relay.rules[-1] == ("api.example.com", "auth.example.com")
         assert world.relay.history == []
@@ -172,7 +172,7 @@ async def test_with_a_gateway_the_hosts_that_renew_a_login_are_open_too(world: W
     await prime(world)
     async with world.service() as service:
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         assert (await service.finished(run.run_id)).egress == ("api.example.com", "auth.example.com")
         assert world.relay.history[0].api_key is None
 
@@ -187,10 +187,10 @@ async def test_a_key_in_the_place_of_a_subscription_closes_the_hosts_again(tmp_p
         await service.runs.allow_egress(
             run.run_id, host="pypi.org", port=None, user_id=USER, privileged=False, actor=USER
         )
-        box = await service.box()
+        container = await service.container()
         assert world.relay.egress[run.run_id].rules == ("pypi.org",)
         assert world.relay.grants[run.run_id].api_key == "real-key"
-        answer(box)
+        answer(container)
         assert (await service.finished(run.run_id)).egress == ("pypi.org",)
 
 
@@ -218,10 +218,10 @@ async def test_c19_without_a_primed_home_the_key_is_next_and_then_nothing(tmp_pa
     world = world_at(tmp_path, backend={"api_key": "real-key"})
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         assert world.relay.grants[run.run_id].api_key == "real-key"
-        assert box.spec.home.parent == world.paths.subagent_dir(run.subagent_id)
-        answer(box)
+        assert container.spec.home.parent == world.paths.subagent_dir(run.subagent_id)
+        answer(container)
         await service.finished(run.run_id)
 
 
@@ -233,19 +233,19 @@ async def test_two_runs_on_one_home_wait_for_each_other_and_say_so(world: World)
     await prime(world, "bob")
     async with world.service() as service:
         first, second = await service.submit(), await service.submit()
-        box = await service.box()
+        container = await service.container()
         other = await service.submit(user_id="bob")
-        others_box = await service.box()
+        others_box = await service.container()
         assert others_box.spec.run_id == other.run_id
         assert len(world.runtime.created) == 2
         record = await service.runs.get(second.run_id, user_id=USER)
         assert (record.state, record.queue_position) == ("queued", 0)
         assert queued(await service.events(second.run_id)) == [{"position": 0, "waiting_for": "home"}]
-        answer(box)
+        answer(container)
         assert (await service.finished(first.run_id)).outcome == "completed"
-        box = await service.box()
-        assert box.spec.run_id == second.run_id
-        answer(box)
+        container = await service.container()
+        assert container.spec.run_id == second.run_id
+        answer(container)
         answer(others_box)
         assert (await service.finished(second.run_id)).outcome == "completed"
     assert_nothing_left(world)
@@ -256,11 +256,11 @@ async def test_more_at_once_when_so_configured(tmp_path: Path) -> None:
     await prime(world)
     async with world.service() as service:
         runs = [await service.submit() for _ in range(3)]
-        boxes = [await service.box(), await service.box()]
+        containers = [await service.container(), await service.container()]
         assert queued(await service.events(runs[2].run_id)) == [{"position": 0, "waiting_for": "home"}]
-        for box in boxes:
-            answer(box)
-        answer(await service.box())
+        for container in containers:
+            answer(container)
+        answer(await service.container())
         for run in runs:
             assert (await service.finished(run.run_id)).outcome == "completed"
 
@@ -269,8 +269,8 @@ async def test_a_lease_lives_through_a_crash_with_its_run_and_ends_with_it(world
     home = await prime(world)
     async with world.service() as service:
         first, second = await service.submit(), await service.submit()
-        box = await service.box()
-        box.say(session="s1")
+        container = await service.container()
+        container.say(session="s1")
         await service.until(first.run_id, "session_started")
     world.relay.grants.clear()  # the relay is gone too
     async with world.service() as service:
@@ -284,13 +284,13 @@ async def test_a_lease_lives_through_a_crash_with_its_run_and_ends_with_it(world
         async with asyncio.timeout(10):
             while first.run_id not in world.relay.grants:  # noqa: ASYNC110  # a task beside the run's grants again
                 await asyncio.sleep(0)
-        box.exit(137)
+        container.exit(137)
         await service.finished(first.run_id)
         assert [(grant.run_id, grant.api_key) for grant in world.relay.history] == [(first.run_id, None)] * 2
         assert (home / FILE).read_text() == LOGIN
-        box = await service.box()
-        assert box.spec.run_id == second.run_id
-        answer(box)
+        container = await service.container()
+        assert container.spec.run_id == second.run_id
+        answer(container)
         await service.finished(second.run_id)
         assert await service.homes.leases() == {}
 
@@ -299,17 +299,17 @@ async def test_a_crash_that_takes_the_container_too_leaves_no_lease(world: World
     home = await prime(world)
     async with world.service() as service:
         first = await service.submit()
-        box = await service.box()
-        box.say(session="s1")
+        container = await service.container()
+        container.say(session="s1")
         await service.until(first.run_id, "session_started")
-    world.runtime.boxes.clear()
+    world.runtime.containers.clear()
     (home / FILE).write_text("")
     async with world.service() as service:
         assert (await failed(service, first))["reason"] == "lost"
         assert await service.homes.leases() == {}
         assert (home / FILE).read_text() == LOGIN
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         assert (await service.finished(run.run_id)).outcome == "completed"
 
 
@@ -319,7 +319,7 @@ async def test_a_lease_of_a_run_that_nobody_knows_is_ended_at_the_start(world: W
     async with world.service() as service:
         assert await service.homes.leases() == {}
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         await service.finished(run.run_id)
 
 
@@ -332,7 +332,7 @@ async def test_a_start_that_fails_gives_the_lease_back(world: World) -> None:
         assert await service.homes.leases() == {}
         world.runtime.has_image = True
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         assert (await service.finished(run.run_id)).outcome == "completed"
 
 
@@ -342,19 +342,21 @@ async def test_a_run_that_waited_without_an_account_takes_its_turn_at_the_accoun
     world = world_at(tmp_path, backend={"api_key": "real-key"}, runs={"max_concurrent": 2})
     async with world.service() as service:
         first, second = await service.submit(), await service.submit()
-        boxes = {box.spec.run_id: box for box in (await service.box(), await service.box())}
+        containers = {
+            container.spec.run_id: container for container in (await service.container(), await service.container())
+        }
         third, fourth = await service.submit(), await service.submit()
         home = await prime(world)
-        answer(boxes[first.run_id])
-        box = await service.box()
-        assert (box.spec.run_id, box.spec.home) == (third.run_id, home)
-        answer(boxes[second.run_id])
+        answer(containers[first.run_id])
+        container = await service.container()
+        assert (container.spec.run_id, container.spec.home) == (third.run_id, home)
+        answer(containers[second.run_id])
         await service.until(fourth.run_id, "status", waiting_for="home")
         assert len(world.runtime.created) == 3
-        answer(box)
-        box = await service.box()
-        assert (box.spec.run_id, box.spec.home) == (fourth.run_id, home)
-        answer(box)
+        answer(container)
+        container = await service.container()
+        assert (container.spec.run_id, container.spec.home) == (fourth.run_id, home)
+        answer(container)
         assert (await service.finished(fourth.run_id)).outcome == "completed"
 
 
@@ -362,10 +364,10 @@ async def test_a_cancelled_run_that_waits_for_the_account_ends_at_once(world: Wo
     await prime(world)
     async with world.service() as service:
         first, second = await service.submit(), await service.submit()
-        box = await service.box()
+        container = await service.container()
         await service.runs.cancel(second.run_id, user_id=USER)
         assert (await failed(service, second))["reason"] == "cancelled"
-        answer(box)
+        answer(container)
         await service.finished(first.run_id)
 
 
@@ -373,7 +375,7 @@ async def test_a_run_never_uses_an_account_that_it_did_not_wait_for(world: World
     await prime(world)
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         stored = await service.store.run(run.run_id)
         driver = service.supervisor._new_driver(stored, None)
 
@@ -384,7 +386,7 @@ async def test_a_run_never_uses_an_account_that_it_did_not_wait_for(world: World
             await driver._launcher.launch(
                 stored, None, grants=driver._grants, check_disk=unchecked, on_sandbox=lambda _: None
             )
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
 
 
@@ -413,9 +415,9 @@ async def test_an_ending_about_the_account_says_what_to_do_about_it(world: World
     world.adapter = adapter
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        box.say(said="OAuth token has expired")
-        box.exit(1)
+        container = await service.container()
+        container.say(said="OAuth token has expired")
+        container.exit(1)
         error = await failed(service, run)
         assert error["reason"] == reason
         if reason in {"auth_required", "auth_rejected"}:
@@ -425,7 +427,7 @@ async def test_an_ending_about_the_account_says_what_to_do_about_it(world: World
         else:
             assert "account" in error["message"]
             assert "OAuth token has expired" in error["message"]
-            assert error["details"]["link"] == "byo_subscription"
+            assert error["details"]["source"] == "byo_subscription"
         assert json.dumps(error) == json.dumps(dict((await service.events(run.run_id))[-1].data))
 
 
@@ -446,18 +448,18 @@ async def test_disconnecting_when_nothing_runs_removes_at_once_and_twice_is_fine
         await accounts.aclose()
 
 
-async def begun(service: Service) -> tuple[RunRecord, Box]:
+async def begun(service: Service) -> tuple[RunRecord, FakeContainer]:
     run = await service.submit()
-    box = await service.box()
-    box.say(session="s1")
+    container = await service.container()
+    container.say(session="s1")
     await service.until(run.run_id, "session_started")
-    return run, box
+    return run, container
 
 
 async def test_a_run_that_begins_during_the_question_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await prime(world)
     async with world.service() as service:
-        run, box = await begun(service)
+        run, container = await begun(service)
         real, answers = service.homes.leases, iter([dict[str, HomeKey]()])
 
         async def leases() -> Mapping[str, HomeKey]:
@@ -468,7 +470,7 @@ async def test_a_run_that_begins_during_the_question_is_noticed(world: World, mo
             await accounts_of(service).disconnect(user_id=USER, backend="echo", mode=None, timeout=0)
         assert caught.value.details["run_ids"] == [run.run_id]
         assert await service.homes.asked_removals() == []
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
 
 
@@ -476,7 +478,7 @@ async def test_disconnecting_during_a_run_must_say_how(world: World) -> None:
     home = await prime(world)
     async with world.service() as service:
         accounts = accounts_of(service)
-        run, box = await begun(service)
+        run, container = await begun(service)
         with pytest.raises(ConflictError) as caught:
             await accounts.disconnect(user_id=USER, backend="echo", mode=None, timeout=0)
         assert caught.value.details == {"run_ids": [run.run_id]}
@@ -486,9 +488,9 @@ async def test_disconnecting_during_a_run_must_say_how(world: World) -> None:
         late = await service.submit()
         assert (await failed(service, late))["reason"] == "auth_required"
         assert home.exists()
-        box.say(text="hi")
-        box.say(done="hi")
-        box.exit(0)
+        container.say(text="hi")
+        container.say(done="hi")
+        container.exit(0)
         assert (await service.finished(run.run_id)).outcome == "completed"
         record = await accounts.disconnect(user_id=USER, backend="echo", mode="wait", timeout=10)
         assert not record.disconnecting
@@ -512,7 +514,7 @@ async def test_a_removal_that_was_asked_for_is_done_by_the_next_service(world: W
     home = await prime(world)
     async with world.service() as service:
         accounts = accounts_of(service)
-        run, box = await begun(service)
+        run, container = await begun(service)
         await accounts.disconnect(user_id=USER, backend="echo", mode="wait", timeout=0)
         await accounts.aclose()
     assert home.exists()
@@ -522,8 +524,8 @@ async def test_a_removal_that_was_asked_for_is_done_by_the_next_service(world: W
         assert (await accounts.list_accounts(user_id=USER))[0].disconnecting
         with pytest.raises(ConflictError):
             await accounts.connect(user_id=USER, backend="echo")
-        box.say(done="hi")
-        box.exit(0)
+        container.say(done="hi")
+        container.exit(0)
         await service.finished(run.run_id)
         assert await accounts._tasks.join(timeout=10)
         assert not home.exists()

@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> World:
 
 
 def assert_nothing_left(world: World) -> None:
-    assert world.runtime.boxes == {}
+    assert world.runtime.containers == {}
     assert world.relay.grants == {}
     assert list(world.paths.runtime_dir.iterdir()) == []
 
@@ -36,10 +36,10 @@ def assert_nothing_left(world: World) -> None:
 async def test_a_run_from_query_to_answer(world: World) -> None:
     async with world.service() as service:
         run = await service.submit("say hi", metadata={"ticket": 7})
-        box = await service.box()
-        assert (box.spec.control_dir / "prompt").read_text() == "say hi"
+        container = await service.container()
+        assert (container.spec.control_dir / "prompt").read_text() == "say hi"
         grant = world.relay.grants[run.run_id]
-        answer(box, "hello")
+        answer(container, "hello")
         record = await service.finished(run.run_id)
         assert (record.outcome, record.final_text, record.exit_code) == ("completed", "hello", 0)
         assert record.usage["tokens"] == {"input": 1, "output": 2}
@@ -53,22 +53,22 @@ async def test_a_run_from_query_to_answer(world: World) -> None:
         assert {event.source for event in events if event.kind == "status"} == {"orchestrator"}
         assert_nothing_left(world)
         assert grant.api_key == "real-key"
-        assert "real-key" not in repr(box.spec.env) + repr(box.spec.argv)
-        assert box.spec.env["ECHO_KEY"]
-        assert box.spec.env["ECHO_URL"] == "http://127.0.0.1:8080"
+        assert "real-key" not in repr(container.spec.env) + repr(container.spec.argv)
+        assert container.spec.env["ECHO_KEY"]
+        assert container.spec.env["ECHO_URL"] == "http://127.0.0.1:8080"
 
 
 async def test_the_next_run_of_a_subagent_resumes_its_session(world: World) -> None:
     async with world.service() as service:
         first = await service.submit()
-        box = await service.box()
-        answer(box, session="native-1")
+        container = await service.container()
+        answer(container, session="native-1")
         await service.finished(first.run_id)
         second = await service.submit(subagent_id=first.subagent_id)
-        again = await service.box()
+        again = await service.container()
         assert again.spec.argv[-2:] == ["--resume", "native-1"]
-        assert again.spec.home == box.spec.home
-        assert again.spec.workspace == box.spec.workspace
+        assert again.spec.home == container.spec.home
+        assert again.spec.workspace == container.spec.workspace
         answer(again, session="native-1")
         await service.finished(second.run_id)
         [subagent] = await service.runs.list_subagents(user_id=USER)
@@ -113,34 +113,34 @@ async def test_runs_are_listed_by_outcome_and_time(world: World) -> None:
 async def test_a_parser_is_told_which_conversation_goes_on_and_what_it_has_used(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Resumed | None] = []
+    reported: list[Resumed | None] = []
 
     def parser_for(adapter: EchoAdapter, resumed: Resumed | None) -> StreamParser:
-        told.append(resumed)
+        reported.append(resumed)
         return adapter.parser()
 
     monkeypatch.setattr(EchoAdapter, "parser_for", parser_for)
     async with world.service() as service:
         other = await service.submit()
-        answer(await service.box(), session="another")
+        answer(await service.container(), session="another")
         await service.finished(other.run_id)
         subagent_id = None
         for _ in range(3):
             run = await service.submit(subagent_id=subagent_id)
             subagent_id = run.subagent_id
-            answer(await service.box(), session="native")
+            answer(await service.container(), session="native")
             await service.finished(run.run_id)
         failing = await service.submit(subagent_id=subagent_id)
-        (await service.box()).exit(1)
+        (await service.container()).exit(1)
         await service.finished(failing.run_id)
         last = await service.submit(subagent_id=subagent_id)
-        box = await service.box()
+        container = await service.container()
     async with world.service() as service:  # the restarted service tells it the same
-        answer(box, session="native")
+        answer(container, session="native")
         await service.finished(last.run_id)
-    tokens = [resumed.tokens for resumed in told if resumed is not None]
-    assert told[:2] == [None, None]
-    assert {resumed.session_id for resumed in told if resumed is not None} == {"native"}
+    tokens = [resumed.tokens for resumed in reported if resumed is not None]
+    assert reported[:2] == [None, None]
+    assert {resumed.session_id for resumed in reported if resumed is not None} == {"native"}
     assert [(counts.input, counts.output, counts.cache_read) for counts in tokens] == [
         (1, 2, None),
         (2, 4, None),
@@ -154,9 +154,16 @@ async def test_words_for_the_gateway_come_last(world: World, monkeypatch: pytest
     monkeypatch.setattr(EchoAdapter, "gateway_argv", lambda _, base_url: ["--at", base_url])
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        assert box.spec.argv == ["podmentor-entry", "echo-cli", "--cwd", "/workspace", "--at", "http://127.0.0.1:8080"]
-        answer(box)
+        container = await service.container()
+        assert container.spec.argv == [
+            "podmentor-entry",
+            "echo-cli",
+            "--cwd",
+            "/workspace",
+            "--at",
+            "http://127.0.0.1:8080",
+        ]
+        answer(container)
         await service.finished(run.run_id)
 
 
@@ -169,21 +176,21 @@ class Choosing(EchoAdapter):
 
 
 @pytest.mark.parametrize(
-    ("asked", "configured", "told"), [("big", "small", "big"), (None, "small", "small"), (None, None, None)]
+    ("asked", "configured", "reported"), [("big", "small", "big"), (None, "small", "small"), (None, None, None)]
 )
 async def test_the_model_is_the_requests_else_the_configured_one(
-    tmp_path: Path, asked: str | None, configured: str | None, told: str | None
+    tmp_path: Path, asked: str | None, configured: str | None, reported: str | None
 ) -> None:
     backends = {"echo": {"model": configured}}
     world = World(tmp_path, external_agent={"backends": backends})
     async with world.service() as service:
         service.adapters["echo"] = Choosing()
         run = await service.submit(model=asked)
-        box = await service.box()
-        assert box.spec.argv[4:] == ([] if told is None else ["--model", told])
-        assert box.spec.env.get("ECHO_MODEL", "theirs") == (told or "theirs")
-        answer(box)
-        assert (await service.finished(run.run_id)).model == told
+        container = await service.container()
+        assert container.spec.argv[4:] == ([] if reported is None else ["--model", reported])
+        assert container.spec.env.get("ECHO_MODEL", "theirs") == (reported or "theirs")
+        answer(container)
+        assert (await service.finished(run.run_id)).model == reported
 
 
 async def test_an_adapter_that_cannot_choose_a_model_refuses_one(world: World) -> None:
@@ -195,13 +202,13 @@ async def test_an_adapter_that_cannot_choose_a_model_refuses_one(world: World) -
 async def test_a_session_in_which_nothing_was_said_is_not_resumed(world: World) -> None:
     async with world.service() as service:
         first = await service.submit()
-        box = await service.box()
-        box.say(session="dead")
-        box.say(fail="no")
-        box.exit(1)
+        container = await service.container()
+        container.say(session="dead")
+        container.say(fail="no")
+        container.exit(1)
         await service.finished(first.run_id)
         await service.submit(subagent_id=first.subagent_id)
-        assert "--resume" not in (await service.box()).spec.argv
+        assert "--resume" not in (await service.container()).spec.argv
 
 
 async def test_without_a_credential_nothing_is_spawned(world: World) -> None:
@@ -236,15 +243,15 @@ async def test_cancel_while_it_runs(world: World, ignores_int: bool, monkeypatch
     monkeypatch.setattr("orchestrator.runs.teardown.teardown.INTERRUPT_SECONDS", 0.05)
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        box.ignores_int = ignores_int
-        box.say(session="s")
-        box.say(text="half")
+        container = await service.container()
+        container.ignores_int = ignores_int
+        container.say(session="s")
+        container.say(text="half")
         await service.until(run.run_id, "message_delta")
         await service.runs.cancel(run.run_id, user_id=USER)
         record = await service.finished(run.run_id)
         assert record.outcome == "cancelled"
-        assert box.signals == (["INT", "KILL"] if ignores_int else ["INT"])
+        assert container.signals == (["INT", "KILL"] if ignores_int else ["INT"])
         assert shape(await service.events(run.run_id))[-2:] == ["message_delta", "error"]
         again = await service.runs.cancel(run.run_id, user_id=USER)
         assert again.outcome == "cancelled"
@@ -255,7 +262,7 @@ async def test_cancel_while_it_waits(world: World) -> None:
     world.config = world.config.model_copy(update={"runs": world.config.runs.model_copy(update={"max_concurrent": 1})})
     async with world.service() as service:
         first = await service.submit()
-        box = await service.box()
+        container = await service.container()
         second, third = await service.submit(), await service.submit()
         await service.until(third.run_id, "status", phase="queued", position=1)
         assert (await service.runs.get(third.run_id, user_id=USER)).queue_position == 1
@@ -264,9 +271,9 @@ async def test_cancel_while_it_waits(world: World) -> None:
         assert record.outcome == "cancelled"
         assert shape(await service.events(second.run_id)) == ["status:queued", "error"]
         await service.until(third.run_id, "status", phase="queued", position=0)
-        answer(box)
+        answer(container)
         await service.finished(first.run_id)
-        answer(await service.box())
+        answer(await service.container())
         await service.finished(third.run_id)
 
 
@@ -318,7 +325,7 @@ async def test_a_run_whose_caller_went_away_is_done(world: World, monkeypatch: p
         submitting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await submitting
-        answer(await service.box())
+        answer(await service.container())
         [run] = await service.runs.list_runs(RunFilter(user_id=USER))
         assert (await service.finished(run.run_id)).outcome == "completed"
 
@@ -328,7 +335,7 @@ async def test_cancel_between_stored_and_queued(tmp_path: Path, monkeypatch: pyt
     world = World(tmp_path, runs={"max_concurrent": 1})
     async with world.service() as service:
         await service.submit()
-        await service.box()
+        await service.container()
         reached, go_on = asyncio.Event(), asyncio.Event()
 
         async def slow(_event: str, **_facts: object) -> None:
@@ -361,13 +368,13 @@ async def test_cancel_while_the_container_is_being_made(world: World) -> None:
 async def test_the_clocks(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(limits=LimitsRequest(wall_clock_seconds=0.3))
-        (await service.box()).say(session="s")
+        (await service.container()).say(session="s")
         record = await service.finished(run.run_id)
         assert record.error is not None
         assert record.error["reason"] == "timeout"
         assert record.error["details"]["limit_seconds"] == 0.3
         run = await service.submit(limits=LimitsRequest(idle_seconds=0.2))
-        (await service.box()).say(session="s")
+        (await service.container()).say(session="s")
         record = await service.finished(run.run_id)
         assert record.error is not None
         assert record.error["reason"] == "idle_timeout"
@@ -390,21 +397,21 @@ async def test_a_cli_that_answers_and_does_not_exit_has_completed(
     monkeypatch.setattr(monitor, "LINGER_SECONDS", 0.1)
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        box.say(session="s")
-        box.say(done="all done")
+        container = await service.container()
+        container.say(session="s")
+        container.say(done="all done")
         record = await service.finished(run.run_id)
         assert (record.outcome, record.final_text) == ("completed", "all done")
-        assert box.signals == ["KILL"]
+        assert container.signals == ["KILL"]
         assert_nothing_left(world)
 
 
 async def test_too_much_output_ends_the_run_and_keeps_what_was_printed(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(limits=LimitsRequest(output_max_bytes=10_000))
-        box = await service.box()
+        container = await service.container()
         for _ in range(200):
-            box.say(text="x" * 100)
+            container.say(text="x" * 100)
         record = await service.finished(run.run_id)
         assert record.error is not None
         assert record.error["reason"] == "output_exceeded"
@@ -417,10 +424,10 @@ async def test_too_much_output_ends_the_run_and_keeps_what_was_printed(world: Wo
 async def test_a_crash_of_the_cli_is_a_typed_error_with_its_last_words(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        box.say(session="s")
-        box.write(b"segmentation fault", "stderr")
-        box.exit(139)
+        container = await service.container()
+        container.say(session="s")
+        container.write(b"segmentation fault", "stderr")
+        container.exit(139)
         record = await service.finished(run.run_id)
         assert record.outcome == "failed"
         assert record.exit_code == 139
@@ -432,9 +439,9 @@ async def test_a_crash_of_the_cli_is_a_typed_error_with_its_last_words(world: Wo
 async def test_an_oom_kill_is_memory_exceeded(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        box.say(session="s")
-        box.exit(137, oom_killed=True)
+        container = await service.container()
+        container.say(session="s")
+        container.exit(137, oom_killed=True)
         record = await service.finished(run.run_id)
         assert record.error is not None
         assert record.error["reason"] == "memory_exceeded"
@@ -445,7 +452,7 @@ async def test_the_queue_has_an_end(tmp_path: Path) -> None:
     world = World(tmp_path, runs={"max_concurrent": 1, "max_queued": 1})
     async with world.service() as service:
         await service.submit()
-        await service.box()
+        await service.container()
         await service.submit()
         with pytest.raises(QueueFullError):
             await service.submit()
@@ -455,7 +462,7 @@ async def test_the_queue_s_end_holds_for_runs_that_come_at_once(tmp_path: Path) 
     world = World(tmp_path, runs={"max_concurrent": 1, "max_queued": 5})
     async with world.service() as service:
         await service.submit()
-        await service.box()
+        await service.container()
         answers = await asyncio.gather(*(service.submit(f"task {n}") for n in range(30)), return_exceptions=True)
         assert sum(isinstance(one, RunRecord) for one in answers) == 5
         assert sum(isinstance(one, QueueFullError) for one in answers) == 25
@@ -498,8 +505,8 @@ async def test_a_stopping_service_takes_no_runs(world: World) -> None:
 async def test_a_full_disk_delays_events_and_loses_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        box.say(session="s")
+        container = await service.container()
+        container.say(session="s")
         await service.until(run.run_id, "session_started")
         append, refused = service.journal.append, asyncio.Event()
 
@@ -511,10 +518,10 @@ async def test_a_full_disk_delays_events_and_loses_none(world: World, monkeypatc
 
         monkeypatch.setattr(service.journal, "append", full)
         monkeypatch.setattr("orchestrator.runs.stream.journal.FIRST_PAUSE", 0.01)
-        box.say(text="a")
+        container.say(text="a")
         await asyncio.wait_for(refused.wait(), 10)
-        box.say(done="a")
-        box.exit(0)
+        container.say(done="a")
+        container.exit(0)
         record = await service.finished(run.run_id)
         assert record.outcome == "completed"
         assert shape(await service.events(run.run_id)) == WHOLE
@@ -530,10 +537,10 @@ async def test_a_bug_in_a_parser_ends_the_run_and_its_sandbox(
     monkeypatch.setattr(EchoParser, method, crash)
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        box.say(session="s")
+        container = await service.container()
+        container.say(session="s")
         if method == "close":
-            box.exit(0)
+            container.exit(0)
         record = await service.finished(run.run_id)
         assert record.error is not None
         assert record.error["reason"] == "sandbox_failed"
@@ -544,14 +551,14 @@ async def test_a_bug_in_a_parser_ends_the_run_and_its_sandbox(
 async def test_what_finished_runs_leave_behind_is_told(world: World) -> None:
     async with world.service() as service:
         record = await service.submit()
-        box = await service.box()
+        container = await service.container()
         assert await service.supervisor.leftovers() == [], "what a run uses is no leftover"
-        answer(box)
+        answer(container)
         await service.finished(record.run_id)
         assert await service.supervisor.leftovers() == []
         stray = "0" * 32
         world.paths.control_dir(stray).mkdir()
-        await world.runtime.create(replace(box.spec, run_id=stray))
+        await world.runtime.create(replace(container.spec, run_id=stray))
         world.relay.grants[stray] = None  # type: ignore[assignment]  # only the name counts
         found = await service.supervisor.leftovers()
         assert found == [f"{what} of {stray}" for what in ("container", "control directory", "gateway")]
@@ -586,13 +593,13 @@ async def test_a_disk_that_is_full_at_the_end_delays_the_end(world: World, monke
     async with world.service() as service:
         disk = FullDisk(service, monkeypatch)
         run = await service.submit()
-        box = await service.box()
-        box.say(session="s")
-        box.say(text="a")
+        container = await service.container()
+        container.say(session="s")
+        container.say(text="a")
         await service.until(run.run_id, "message_delta")
         disk.full = True
-        box.say(done="a")
-        box.exit(0)
+        container.say(done="a")
+        container.exit(0)
         await asyncio.wait_for(disk.refused.wait(), 10)
         assert (await service.runs.get(run.run_id, user_id=USER)).state == "running"
         disk.full = False
@@ -610,12 +617,12 @@ async def test_a_run_can_be_cancelled_although_the_disk_is_full(
     async with world.service() as service:
         disk = FullDisk(service, monkeypatch)
         running, waiting = await service.submit(), await service.submit()
-        box = await service.box()
+        container = await service.container()
         monkeypatch.setattr("orchestrator.runs.supervisor.ENDING_SECONDS", 0.01)
         disk.full = True
         await service.runs.cancel(waiting.run_id, user_id=USER)
         await service.runs.cancel(running.run_id, user_id=USER)
-        await asyncio.wait_for(box.ended.wait(), 10)
+        await asyncio.wait_for(container.ended.wait(), 10)
         disk.full = False
         for run in (running, waiting):
             assert (await service.finished(run.run_id)).outcome == "cancelled"
@@ -635,7 +642,7 @@ async def test_a_run_whose_place_could_not_be_noted_does_not_wait_for_a_restart(
 
         monkeypatch.setattr(service.journal, "append", full)
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         assert (await service.finished(run.run_id)).outcome == "completed"
 
 
@@ -673,7 +680,7 @@ async def test_a_runs_row_is_read_once_when_its_turn_comes_and_carried_from_ther
 
         monkeypatch.setattr(service.store, "run", counted)
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         assert (await service.finished(run.run_id)).outcome == "completed"
     assert [name for name in readers if "run" in name.partition(":")[2] or name.startswith("run ")] == [
         f"supervisor:run {run.run_id[:8]}"

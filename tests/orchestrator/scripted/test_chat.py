@@ -127,9 +127,9 @@ def test_a_break_is_an_error_in_the_stream() -> None:
     assert chunks(Text("a"), Break("Overloaded"))[-1]["error"]["message"] == "Overloaded"
 
 
-@pytest.mark.parametrize(("reason", "told"), [("max_tokens", "length"), ("refusal", "content_filter")])
-def test_reasons_have_the_protocols_names(reason: Any, told: str) -> None:
-    assert chunks(Text("a"), Stop(reason))[-2]["choices"][0]["finish_reason"] == told
+@pytest.mark.parametrize(("reason", "reported"), [("max_tokens", "length"), ("refusal", "content_filter")])
+def test_reasons_have_the_protocols_names(reason: Any, reported: str) -> None:
+    assert chunks(Text("a"), Stop(reason))[-2]["choices"][0]["finish_reason"] == reported
 
 
 def fold_of(*steps: Step, conversation: Conversation = SHELL) -> dict[str, Any]:

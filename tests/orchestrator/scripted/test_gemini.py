@@ -67,9 +67,9 @@ def test_a_tool_that_is_not_offered_becomes_a_remark() -> None:
     assert "offers no tool" in "".join(part["text"] for part in parts(ToolCall("agent", {"prompt": "x"})))
 
 
-@pytest.mark.parametrize(("reason", "told"), [("max_tokens", "MAX_TOKENS"), ("refusal", "SAFETY")])
-def test_other_endings(reason: Any, told: str) -> None:
-    assert chunks(Text("x"), Stop(reason))[-1]["candidates"][0]["finishReason"] == told
+@pytest.mark.parametrize(("reason", "reported"), [("max_tokens", "MAX_TOKENS"), ("refusal", "SAFETY")])
+def test_other_endings(reason: Any, reported: str) -> None:
+    assert chunks(Text("x"), Stop(reason))[-1]["candidates"][0]["finishReason"] == reported
 
 
 def test_pauses_cuts_and_errors_in_the_stream() -> None:

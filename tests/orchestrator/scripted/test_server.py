@@ -33,7 +33,7 @@ def ask(prompt: str = "hi", *, tools: tuple[str, ...] = ("Bash",), **more: Any) 
     }
 
 
-def told(stream: str) -> str:
+def reported(stream: str) -> str:
     """The text of a stream."""
     events = [json.loads(line[6:]) for line in stream.split("\n") if line.startswith("data: ")]
     return "".join(event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta")
@@ -55,7 +55,7 @@ async def test_a_stream(client: aiohttp.ClientSession, provider: ScriptedProvide
     async with client.post(f"{provider.base_url}/v1/messages?beta=true", json=ask(stream=True)) as response:
         assert response.headers["content-type"] == "text/event-stream"
         text = await response.text()
-    assert told(text) == "Hello from the scripted provider. There is nothing else to do."
+    assert reported(text) == "Hello from the scripted provider. There is nothing else to do."
     assert text.endswith('data: {"type": "message_stop"}\n\n')
 
 
@@ -109,9 +109,9 @@ async def test_a_stream_waits_at_its_gate(client: aiohttp.ClientSession, provide
     async with client.post(f"{provider.base_url}/s/gate/v1/messages", json=ask(stream=True)) as response:
         await provider.reached("gate")
         first = await response.content.readuntil(b'"ate. "}}\n\n')
-        assert told(first.decode()) == "Before the gate. "
+        assert reported(first.decode()) == "Before the gate. "
         await provider.release("gate")
-        assert told((await response.read()).decode()) == "Behind the gate."
+        assert reported((await response.read()).decode()) == "Behind the gate."
 
 
 async def test_slow_goes_step_by_step(client: aiohttp.ClientSession, provider: ScriptedProvider) -> None:
@@ -119,7 +119,9 @@ async def test_slow_goes_step_by_step(client: aiohttp.ClientSession, provider: S
         for number in range(1, 6):
             await provider.reached("slow")
             await provider.release("slow", times=1)
-            assert f"Sentence {number} of 5. " in told((await response.content.readuntil(b'of 5. "}}\n\n')).decode())
+            assert f"Sentence {number} of 5. " in reported(
+                (await response.content.readuntil(b'of 5. "}}\n\n')).decode()
+            )
 
 
 async def test_a_gate_that_is_never_reached_times_out() -> None:
@@ -152,7 +154,7 @@ async def test_a_cut_stream_breaks_behind_its_text(
 ) -> None:
     async with client.post(f"{provider.base_url}/s/{scenario}/v1/messages", json=ask(stream=True)) as response:
         text = await response.content.readuntil(b'breaks"}}\n\n')
-        assert told(text.decode()) == "This answer breaks"
+        assert reported(text.decode()) == "This answer breaks"
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
 
@@ -231,7 +233,7 @@ async def test_a_body_that_is_no_request_is_refused(
 async def test_it_can_be_paced_for_people(client: aiohttp.ClientSession) -> None:
     async with ScriptedProvider(pace=0.001) as paced:
         response = await client.post(f"{paced.base_url}/v1/messages", json=ask(stream=True))
-        assert told(await response.text()).startswith("Hello")
+        assert reported(await response.text()).startswith("Hello")
 
 
 async def test_a_gate_is_closed_until_it_is_released() -> None:

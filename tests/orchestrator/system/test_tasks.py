@@ -1,4 +1,4 @@
-"""Tasks have an owner, and a crash is told once."""
+"""Tasks have an owner, and a crash is reported once."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ async def test_probes_are_asked_before_each_page_and_may_fail_or_hang(
     assert "no such thing" in caplog.text
     metrics.before_page(hanging)
     assert (await samples(metrics))["podmentor_ready"] == 2
-    assert "were not told within" in caplog.text
+    assert "were not reported within" in caplog.text
 
 
 def test_two_services_in_a_process_do_not_meet() -> None:

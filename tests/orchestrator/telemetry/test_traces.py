@@ -142,8 +142,8 @@ async def test_a_collector_that_refuses_is_told_once_and_once_more_when_it_is_ba
         receiver.status = 200
         traces.run_ended(trace())
         await receiver.until(spans=3)
-    told = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told == [
+    reported = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert reported == [
         f"traces are not taken by {receiver.url}/v1/traces: dropped, until it takes them again",
         f"traces are taken again by {receiver.url}/v1/traces",
     ]

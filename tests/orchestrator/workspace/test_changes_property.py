@@ -119,7 +119,7 @@ def expected(old: Tree, new: Tree) -> dict[bytes, str]:
 
 
 def by_path(found: list[FileChange]) -> dict[bytes, str]:
-    """Renames told as what they consist of, so that any choice of pairs is right."""
+    """Renames reported as what they consist of, so that any choice of pairs is right."""
     out = {}
     for change in found:
         kind: str = {"renamed": "added", "mode": "modified"}.get(change.change, change.change)

@@ -37,22 +37,22 @@ COUNT = len(STORY)
 
 
 @pytest.fixture
-def told(api: Api) -> Api:
+def story(api: Api) -> Api:
     """A run that has ended, with seven events."""
     api.runs.add_run()
     api.runs.emit("run-1", *STORY)
     return api
 
 
-async def test_a_finished_run_is_replayed_and_the_stream_ends(told: Api) -> None:
-    seen = await told.events(PATH)
-    assert [frame.data for frame in seen] == [record.to_dict() for record in told.runs.journal["run-1"]]
+async def test_a_finished_run_is_replayed_and_the_stream_ends(story: Api) -> None:
+    seen = await story.events(PATH)
+    assert [frame.data for frame in seen] == [record.to_dict() for record in story.runs.journal["run-1"]]
     assert [frame.id for frame in seen] == [str(seq) for seq in range(1, COUNT + 1)]
     assert [frame.event for frame in seen] == [event.kind for event in STORY]
 
 
-async def test_the_stream_says_what_it_is_and_is_not_kept(told: Api) -> None:
-    async with told.session.get(told.url + PATH, headers=told.headers("alice")) as response:
+async def test_the_stream_says_what_it_is_and_is_not_kept(story: Api) -> None:
+    async with story.session.get(story.url + PATH, headers=story.headers("alice")) as response:
         assert response.headers["Content-Type"] == "text/event-stream"
         assert response.headers["Cache-Control"] == "no-store"
         assert response.headers["X-Accel-Buffering"] == "no"
@@ -60,43 +60,43 @@ async def test_the_stream_says_what_it_is_and_is_not_kept(told: Api) -> None:
         assert (await response.read()).startswith(b"retry: 1000\nid: 1\nevent: ")
 
 
-async def test_there_is_no_block_without_data(told: Api) -> None:
+async def test_there_is_no_block_without_data(story: Api) -> None:
     """Some clients make an empty event of one."""
-    body = (await told.get(PATH)).body
+    body = (await story.get(PATH)).body
     assert all(b"\ndata: " in block for block in body.removesuffix(b"\n\n").split(b"\n\n"))
 
 
-async def test_a_browser_that_comes_back_behind_the_end_is_sent_away(told: Api) -> None:
+async def test_a_browser_that_comes_back_behind_the_end_is_sent_away(story: Api) -> None:
     """EventSource reconnects to whatever has ended, but for a 204."""
     behind = {"Last-Event-ID": str(COUNT)}
-    answer = await told.get(PATH, headers=behind)
+    answer = await story.get(PATH, headers=behind)
     assert (answer.status, answer.body) == (204, b"")
-    assert (await told.get(PATH, headers={"Last-Event-ID": str(COUNT + 5)})).status == 204
-    assert (await told.get("/ui/plugins/external_agent/runs/run-1/events", headers=behind)).status == 204
+    assert (await story.get(PATH, headers={"Last-Event-ID": str(COUNT + 5)})).status == 204
+    assert (await story.get("/ui/plugins/external_agent/runs/run-1/events", headers=behind)).status == 204
     for others in (f"{PATH}?format=ndjson", f"{PATH}?follow=0"):
-        assert (await told.get(others, headers=behind)).status == 200
-    told.runs.add_run()
-    told.runs.emit("run-2", MessageDelta(text="so far", message_id="m"))
-    going_on = asyncio.create_task(told.events("/v1/runs/run-2/events", headers={"Last-Event-ID": "1"}))
-    await told.runs.until(lambda: told.runs.readers == 1)
-    told.runs.emit("run-2", done())
+        assert (await story.get(others, headers=behind)).status == 200
+    story.runs.add_run()
+    story.runs.emit("run-2", MessageDelta(text="so far", message_id="m"))
+    going_on = asyncio.create_task(story.events("/v1/runs/run-2/events", headers={"Last-Event-ID": "1"}))
+    await story.runs.until(lambda: story.runs.readers == 1)
+    story.runs.emit("run-2", done())
     assert [frame.id for frame in await going_on] == ["2"]
 
 
 @pytest.mark.parametrize(
     ("how", "seq"), [("header", seq) for seq in range(COUNT)] + [("parameter", seq) for seq in range(COUNT + 1)]
 )
-async def test_a_client_resumes_behind_any_event(told: Api, seq: int, how: str) -> None:
+async def test_a_client_resumes_behind_any_event(story: Api, seq: int, how: str) -> None:
     if how == "header":
-        seen = await told.events(PATH, headers={"Last-Event-ID": str(seq)})
+        seen = await story.events(PATH, headers={"Last-Event-ID": str(seq)})
     else:
-        seen = await told.events(f"{PATH}?after={seq}")
+        seen = await story.events(f"{PATH}?after={seq}")
     assert [frame.data["seq"] for frame in seen] == list(range(seq + 1, COUNT + 1))
 
 
-async def test_the_header_wins_over_the_parameter(told: Api) -> None:
+async def test_the_header_wins_over_the_parameter(story: Api) -> None:
     """A browser keeps the URL when it reconnects; only the header has moved on."""
-    seen = await told.events(f"{PATH}?after=1", headers={"Last-Event-ID": "5"})
+    seen = await story.events(f"{PATH}?after=1", headers={"Last-Event-ID": "5"})
     assert [frame.id for frame in seen] == ["6", "7"]
 
 
@@ -129,11 +129,11 @@ async def test_many_clients_see_the_same(api: Api) -> None:
         assert [frame.data["seq"] for frame in await reading] == list(range(number % 3 + 1, COUNT + 1))
 
 
-async def test_every_kind_has_its_own_name_on_the_ui_stream(told: Api) -> None:
+async def test_every_kind_has_its_own_name_on_the_ui_stream(story: Api) -> None:
     """C13"""
-    told.runs.add_run()
-    told.runs.emit("run-2", Error(reason="cli_failed", message="no"))
-    seen = [*await told.events(UI_PATH), *await told.events(UI_PATH.replace("run-1", "run-2"))]
+    story.runs.add_run()
+    story.runs.emit("run-2", Error(reason="cli_failed", message="no"))
+    seen = [*await story.events(UI_PATH), *await story.events(UI_PATH.replace("run-1", "run-2"))]
     assert [frame.event for frame in seen] == [f"plugin.external_agent.{frame.data['kind']}" for frame in seen]
     assert {frame.data["kind"] for frame in seen} == set(KINDS)
 
@@ -148,17 +148,17 @@ async def test_every_kind_has_its_own_name_on_the_ui_stream(told: Api) -> None:
         ("?format=sse", "application/x-ndjson", "text/event-stream"),
     ],
 )
-async def test_the_form_is_negotiated(told: Api, query: str, accept: str, expected: str) -> None:
-    headers = told.headers("alice", {"Accept": accept})
-    async with told.session.get(told.url + PATH + query, headers=headers) as response:
+async def test_the_form_is_negotiated(story: Api, query: str, accept: str, expected: str) -> None:
+    headers = story.headers("alice", {"Accept": accept})
+    async with story.session.get(story.url + PATH + query, headers=headers) as response:
         assert response.content_type == expected
         await response.read()
 
 
-async def test_ndjson_is_one_event_a_line(told: Api) -> None:
-    answer = await told.get(f"{PATH}?format=ndjson&after=2")
+async def test_ndjson_is_one_event_a_line(story: Api) -> None:
+    answer = await story.get(f"{PATH}?format=ndjson&after=2")
     lines = [json.loads(line) for line in answer.body.splitlines()]
-    assert lines == [record.to_dict() for record in told.runs.journal["run-1"][2:]]
+    assert lines == [record.to_dict() for record in story.runs.journal["run-1"][2:]]
     for line in lines:
         validate(line, {"$ref": "#/components/schemas/Event"})
 
@@ -173,13 +173,13 @@ async def test_without_follow_the_stream_ends_with_what_there_is(api: Api) -> No
 @pytest.mark.parametrize(
     "query", ["after=-1", "after=x", "after=1.5", "follow=maybe", "format=xml", "since=3", "after=1&after=2"]
 )
-async def test_wrong_parameters_are_refused(told: Api, query: str) -> None:
-    assert (await told.get(f"{PATH}?{query}")).status == 400
+async def test_wrong_parameters_are_refused(story: Api, query: str) -> None:
+    assert (await story.get(f"{PATH}?{query}")).status == 400
 
 
 @pytest.mark.parametrize("value", ["x", "-1", "1 2", "9" * 16, "\u0661"])
-async def test_a_wrong_last_event_id_is_refused(told: Api, value: str) -> None:
-    assert (await told.get(PATH, headers={"Last-Event-ID": value})).status == 400
+async def test_a_wrong_last_event_id_is_refused(story: Api, value: str) -> None:
+    assert (await story.get(PATH, headers={"Last-Event-ID": value})).status == 400
 
 
 @pytest.mark.parametrize("form", ["sse", "ndjson"])
@@ -232,12 +232,12 @@ async def test_a_client_that_takes_nothing_is_disconnected_and_harms_nobody(star
     writer.close()
 
 
-async def test_a_journal_that_breaks_does_not_look_like_the_end(told: Api) -> None:
-    told.runs.break_after = 3
+async def test_a_journal_that_breaks_does_not_look_like_the_end(story: Api) -> None:
+    story.runs.break_after = 3
     with pytest.raises(aiohttp.ClientPayloadError):
-        await told.events(PATH)
-    told.runs.break_after = None
-    assert len(await told.events(PATH, headers={"Last-Event-ID": "3"})) == COUNT - 3
+        await story.events(PATH)
+    story.runs.break_after = None
+    assert len(await story.events(PATH, headers={"Last-Event-ID": "3"})) == COUNT - 3
 
 
 async def test_shutdown_ends_streams_cleanly_and_soon(api: Api) -> None:

@@ -62,7 +62,7 @@ async def test_nobody_sees_the_value_anywhere(api: Api, caplog: pytest.LogCaptur
     ]
     assert [answer.status for answer in answers] == [200, 200, 200, 200, 200, *[400] * 7, 404, 400]
     for answer in answers:
-        if SECRET.encode() in answer.body:  # a member's *name* is told back, which is no place for a key
+        if SECRET.encode() in answer.body:  # a member's *name* is repeated, which is no place for a key
             assert answer.json["errors"][1]["field"] == SECRET
     assert SECRET not in caplog.text
     assert SECRET.encode() not in raw_bytes(api.directory)
@@ -144,11 +144,11 @@ async def test_c18_without_a_vault_503_and_the_technical_user_works(start: Start
             assert (answer.status, answer.json["code"]) == (503, "vault_unavailable")
             assert SECRET.encode() not in answer.body
     explained = (await api.get("/v1/auth/explain?backend=claude-code")).json
-    assert {one["link"]: one["chosen"] for one in explained["links"]} == {"byo_key": False, "technical_user": True}
+    assert {one["source"]: one["chosen"] for one in explained["sources"]} == {"byo_key": False, "technical_user": True}
 
 
 def chosen(answer: Any) -> str | None:
-    return next((one["link"] for one in answer.json["links"] if one["chosen"]), None)
+    return next((one["source"] for one in answer.json["sources"] if one["chosen"]), None)
 
 
 async def test_c19_explain_says_which_link_and_why(api: Api) -> None:
@@ -173,7 +173,7 @@ async def test_a_broken_key_is_told_and_can_be_replaced(api: Api) -> None:
     connection.close()
     explained = await api.get("/v1/auth/explain?backend=claude-code")
     assert chosen(explained) is None
-    assert "cannot be read" in explained.json["links"][0]["reason"]
+    assert "cannot be read" in explained.json["sources"][0]["reason"]
     assert chosen(await api.get("/v1/auth/explain?backend=claude-code", who="bob")) == "byo_key"
     assert (await api.get("/v1/keys/claude-code")).status == 200
     assert (await api.call("PUT", "/v1/keys/claude-code", body={"api_key": SECRET})).status == 200
@@ -202,7 +202,7 @@ async def test_the_command_does_the_same_over_the_network(api: Api) -> None:
     assert made["user_id"] == "alice"
     assert (await podmentor("alice", "keys", "list", "--json"))["keys"] == [made]
     explained = await podmentor("svc", "auth", "explain", "codex", "--user", "alice", "--json")
-    assert explained["links"][0]["chosen"] is True
+    assert explained["sources"][0]["chosen"] is True
     await podmentor("bob", "auth", "explain", "codex", code=4)
     await podmentor("bob", "keys", "list", "--user", "alice", code=4)
     await podmentor("bob", "keys", "delete", "codex", code=5)

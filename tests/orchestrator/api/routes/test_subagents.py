@@ -118,7 +118,7 @@ async def test_old_things_are_removed_for_admins_alone(api: Api) -> None:
     body = {"older_than_days": 1.5, "unapplied": True, "dry_run": True}
     answer = await api.post("/v1/gc", body, who="root")
     assert answer.json == {
-        "removed": [{"kind": "conversation", "id": "sub-1", "bytes": 5, "reason": None}],
+        "removed": [{"kind": "subagent", "id": "sub-1", "bytes": 5, "reason": None}],
         "kept": [],
         "bytes": 5,
         "dry_run": True,
@@ -158,8 +158,8 @@ async def test_nobody_continues_the_conversation_of_another(api: Api) -> None:
     api.runs.add_run(user_id="bob")
     body = {"backend": "claude-code", "query": "x", "subagent_id": "sub-1"}
     assert (await api.post("/v1/runs", body)).status == 404
-    told = await api.post("/v1/tools/claude_code", {"query": "x", "subagent_id": "sub-1"})
+    reported = await api.post("/v1/tools/claude_code", {"query": "x", "subagent_id": "sub-1"})
     unknown = await api.post("/v1/tools/claude_code", {"query": "x", "subagent_id": "sub-9"})
-    assert told.json["is_error"] is True
-    assert told.json == unknown.json
+    assert reported.json["is_error"] is True
+    assert reported.json == unknown.json
     assert api.runs.requests == []

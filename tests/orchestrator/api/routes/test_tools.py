@@ -20,7 +20,7 @@ TOOL = "/v1/tools/claude_code"
 async def test_backends_are_listed(api: Api) -> None:
     first, second = (await api.get("/v1/backends")).json["backends"]
     assert (first["name"], first["cli_version"], first["capabilities"]["resume"]) == ("claude-code", "2.1.197", True)
-    assert first["auth"] == {"link": "technical_user", "authenticated": True}
+    assert first["auth"] == {"source": "technical_user", "authenticated": True}
     assert (second["name"], second["image"]) == ("codex", None)
 
 

@@ -42,7 +42,9 @@ def test_keys_belong_to_their_users(invoke: Invoke) -> None:
     assert json.loads(invoke("keys", "list", "--user", "bob", "--json").stdout) == {"keys": []}
     assert len(json.loads(invoke("keys", "list", "--all", "--json").stdout)["keys"]) == 1
     alice, bob = (invoke("auth", "explain", "--user", user, "claude-code", "--json") for user in ("alice", "bob"))
-    chosen = [next(one["link"] for one in json.loads(found.stdout)["links"] if one["chosen"]) for found in (alice, bob)]
+    chosen = [
+        next(one["source"] for one in json.loads(found.stdout)["sources"] if one["chosen"]) for found in (alice, bob)
+    ]
     assert chosen == ["byo_key", "technical_user"]
     assert "→ byo_key" in invoke("auth", "explain", "--user", "alice", "claude-code").stdout
 

@@ -57,11 +57,11 @@ async def test_c9_only_a_cli_that_cannot_resume_gets_a_recap(tmp_path: Path) -> 
         async with world.service() as service:
             service.adapters["echo"] = adapter
             first = await service.submit("one")
-            answer(await service.box(), "eins")
+            answer(await service.container(), "eins")
             await service.finished(first.run_id)
             second = await service.submit("two", subagent_id=first.subagent_id)
-            box = await service.box()
+            container = await service.container()
             prompt = (world.paths.control_dir(second.run_id) / "prompt").read_text()
             assert prompt == (expected or with_recap([ended("one", "eins")], "two"))
-            answer(box, "zwei")
+            answer(container, "zwei")
             await service.finished(second.run_id)

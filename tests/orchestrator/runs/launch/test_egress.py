@@ -241,14 +241,14 @@ async def test_a_run_in_tier_1_has_its_proxy_from_before_its_start_to_its_end(wo
     async with world.service() as service:
         run = await service.submit()
         assert run.egress == ("a.example", "*.example.org")
-        box = await service.box()
+        container = await service.container()
         grant = world.relay.egress[run.run_id]
         assert grant.rules == run.egress
         assert grant.socket_path == world.paths.control_dir(run.run_id) / "egress.sock"
         assert grant.expires_at == pytest.approx(world.relay.grants[run.run_id].expires_at, abs=5)
-        assert box.spec.env["HTTPS_PROXY"] == box.spec.env["all_proxy"] == "http://127.0.0.1:8118"
-        assert box.spec.env["ECHO_URL"] == "http://127.0.0.1:8080"
-        answer(box)
+        assert container.spec.env["HTTPS_PROXY"] == container.spec.env["all_proxy"] == "http://127.0.0.1:8118"
+        assert container.spec.env["ECHO_URL"] == "http://127.0.0.1:8080"
+        answer(container)
         await service.finished(run.run_id)
         assert await world.relay.granted() == set()
 
@@ -257,19 +257,19 @@ async def test_a_run_in_tier_0_has_none(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(tier=0, privileged=True)
         assert run.egress is None
-        box = await service.box()
+        container = await service.container()
         assert world.relay.egress == {}
-        assert "HTTPS_PROXY" not in box.spec.env
+        assert "HTTPS_PROXY" not in container.spec.env
         with pytest.raises(ConflictError, match="tier 0"):
             await allow(service, run)
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
 
 
 async def test_a_request_narrows_what_its_run_reaches(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(egress=("x.example.org",))
-        answer(await service.box())
+        answer(await service.container())
         assert (await service.finished(run.run_id)).egress == ("x.example.org",)
         assert world.relay.rules == [("x.example.org",)]
         with pytest.raises(InvalidRequestError, match="not covered"):
@@ -279,7 +279,7 @@ async def test_a_request_narrows_what_its_run_reaches(world: World) -> None:
 async def test_a_host_is_allowed_while_the_run_goes_on_and_stays_so_over_a_restart(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         await service.until(run.run_id, "status", phase="starting")
         record = await allow(service, run, "PyPI.org")
         assert record.egress == ("a.example", "*.example.org", "pypi.org")
@@ -288,11 +288,13 @@ async def test_a_host_is_allowed_while_the_run_goes_on_and_stays_so_over_a_resta
         assert (await allow(service, run, "pypi.org", port=8443)).egress == (*record.egress, "pypi.org:8443")
     world.relay.egress.clear()
     async with world.service() as service:
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
         assert world.relay.rules[-1] == ("a.example", "*.example.org", "pypi.org", "pypi.org:8443")
-        told = [event.data for event in await service.events(run.run_id) if event.data.get("phase") == "egress_allowed"]
-        assert told == [
+        reported = [
+            event.data for event in await service.events(run.run_id) if event.data.get("phase") == "egress_allowed"
+        ]
+        assert reported == [
             {"phase": "egress_allowed", "host": "pypi.org", "port": None},
             {"phase": "egress_allowed", "host": "pypi.org", "port": 8443},
         ]
@@ -310,12 +312,12 @@ async def test_a_host_is_allowed_while_the_run_goes_on_and_stays_so_over_a_resta
 async def test_a_host_that_is_allowed_while_the_run_waits_or_starts_holds_from_its_start(world: World) -> None:
     async with world.service() as service:
         first = await service.submit()
-        box = await service.box()
+        container = await service.container()
         second = await service.submit(subagent_id=first.subagent_id)
         await allow(service, second)
         assert second.run_id not in world.relay.egress
-        answer(box)
-        answer(await service.box())
+        answer(container)
+        answer(await service.container())
         await service.finished(second.run_id)
         assert world.relay.rules == [first.egress, (*(first.egress or ()), "pypi.org")]
 
@@ -323,14 +325,14 @@ async def test_a_host_that_is_allowed_while_the_run_waits_or_starts_holds_from_i
 async def test_who_may_allow_and_when(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         with pytest.raises(NotFoundError):
             await allow(service, run, user_id="mallory")
         with pytest.raises(ForbiddenError):
             await allow(service, run, "10.0.0.1")
         record = await allow(service, run, "10.0.0.1", port=8080, user_id=None, privileged=True, actor="root")
         assert record.egress == ("a.example", "*.example.org", "10.0.0.1:8080")
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
         with pytest.raises(ConflictError, match="has finished"):
             await allow(service, run)
@@ -339,25 +341,25 @@ async def test_who_may_allow_and_when(world: World) -> None:
 async def test_there_is_an_end_to_allowing(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         for number in range(64):
             await allow(service, run, f"h{number}.example")
         with pytest.raises(ConflictError, match="64 hosts"):
             await allow(service, run, "one-more.example")
         assert (await allow(service, run, "h0.example")).egress is not None
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
 
 
 async def test_what_cannot_be_audited_is_not_allowed(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         world.audit.failure = StorageError("full")
         with pytest.raises(StorageError):
             await allow(service, run)
         world.audit.failure = None
-        answer(box)
+        answer(container)
         assert (await service.finished(run.run_id)).egress == ("a.example", "*.example.org")
 
 
@@ -372,10 +374,10 @@ async def test_a_proxy_that_cannot_be_opened_ends_the_run(world: World) -> None:
 async def test_a_run_that_is_taken_over_goes_on_without_a_proxy_that_cannot_be_opened(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
     world.relay.failure = SandboxError("no socket")
     async with world.service() as service:
-        answer(box)
+        answer(container)
         assert (await service.finished(run.run_id)).outcome == "completed"
 
 
@@ -390,7 +392,7 @@ def denied(run: RunRecord, **over: Any) -> EgressReport:
 async def test_a_denial_is_an_event_of_the_run_and_a_line_of_the_audit_log(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         await world.relay.report(denied(run))
         event = await service.until(run.run_id, "status", phase="egress_denied")
         assert event.source == "orchestrator"
@@ -401,7 +403,7 @@ async def test_a_denial_is_an_event_of_the_run_and_a_line_of_the_audit_log(world
             "reason": "no",
             "count": 2,
         }
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
     [noted] = world.audit.of("egress.")
     assert noted == {
@@ -419,9 +421,9 @@ async def test_a_denial_is_an_event_of_the_run_and_a_line_of_the_audit_log(world
 async def test_a_connection_is_a_line_of_the_audit_log_alone(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         await world.relay.report(denied(run, verdict="allowed", reason="", bytes_up=5, bytes_down=6))
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
         assert "status:egress_denied" not in shape(await service.events(run.run_id))
     [noted] = world.audit.of("egress.")
@@ -441,9 +443,9 @@ async def test_a_connection_is_a_line_of_the_audit_log_alone(world: World) -> No
 async def test_the_last_reports_come_before_the_end(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         world.relay.last_words.append(denied(run))
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
         assert shape(await service.events(run.run_id))[-2:] == ["status:egress_denied", "completed"]
 
@@ -451,7 +453,7 @@ async def test_the_last_reports_come_before_the_end(world: World) -> None:
 async def test_a_report_about_a_run_that_is_gone_is_dropped(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         await service.finished(run.run_id)
         seen = len(await service.events(run.run_id))
         await world.relay.report(denied(run))

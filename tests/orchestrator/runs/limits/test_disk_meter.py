@@ -153,12 +153,12 @@ LIMIT = LimitsRequest(disk_max_bytes=1 << 20)
 async def test_an_excess_kills_at_once_and_names_limit_and_use(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(limits=LIMIT)
-        box = await service.box()
-        box.say(text="working")
+        container = await service.container()
+        container.say(text="working")
         await service.until(run.run_id, "message_delta")
         await fill(service, run.subagent_id, 2 << 20)
         record = await service.finished(run.run_id)
-        assert box.signals == ["KILL"]
+        assert container.signals == ["KILL"]
         assert record.error is not None
         assert record.error["reason"] == "disk_exceeded"
         details = record.error["details"]
@@ -173,7 +173,7 @@ async def test_an_excess_kills_at_once_and_names_limit_and_use(world: World) -> 
 async def test_a_conversation_over_its_limit_is_not_started(world: World) -> None:
     async with world.service() as service:
         first = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         await service.finished(first.run_id)
         await fill(service, first.subagent_id, 2 << 20)
         record = await service.finished((await service.submit(subagent_id=first.subagent_id, limits=LIMIT)).run_id)
@@ -187,7 +187,7 @@ async def test_a_conversation_over_its_limit_is_not_started(world: World) -> Non
 async def test_a_warning_is_given_once_also_over_a_restart(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(limits=LIMIT)
-        box = await service.box()
+        container = await service.container()
         await fill(service, run.subagent_id, 900 * KIB)
         warning = await service.until(run.run_id, "status", phase="limit_warning")
         assert warning.source == "orchestrator"
@@ -195,7 +195,7 @@ async def test_a_warning_is_given_once_also_over_a_restart(world: World) -> None
         assert warning.data["limit_bytes"] == 1 << 20
         assert warning.data["used_bytes"] >= 900 * KIB
     async with world.service() as service:
-        box.say(text="still here")
+        container.say(text="still here")
         await service.until(run.run_id, "message_delta")
         await fill(service, run.subagent_id, 2 << 20)
         record = await service.finished(run.run_id)
@@ -210,8 +210,8 @@ async def test_the_other_warnings(world: World) -> None:
     """Output and wall clock; the error that follows names the same limit."""
     async with world.service() as service:
         run = await service.submit(limits=LimitsRequest(output_max_bytes=1000, wall_clock_seconds=2))
-        box = await service.box()
-        box.say(text="x" * 850)
+        container = await service.container()
+        container.say(text="x" * 850)
         warning = await service.until(run.run_id, "status", phase="limit_warning")
         assert (warning.data["limit"], warning.data["limit_bytes"]) == ("output_max_bytes", 1000)
         record = await service.finished(run.run_id)
@@ -227,23 +227,23 @@ async def test_a_flood_is_stopped_by_the_size_of_the_log_and_not_all_of_it_is_jo
     """What is written faster than it is read would else be read to its end before the run is over."""
     async with world.service() as service:
         run = await service.submit(limits=LimitsRequest(output_max_bytes=100_000))
-        box = await service.box()
-        box.say(text="first")
+        container = await service.container()
+        container.say(text="first")
         await service.until(run.run_id, "message_delta")
-        with box.spec.log_path.open("ab") as log:
+        with container.spec.log_path.open("ab") as log:
             log.write(b"2026-01-01T00:00:00.000000000Z stdout F y\n" * 100_000)
         record = await service.finished(run.run_id)
         assert record.error is not None
         assert record.error["reason"] == "output_exceeded"
         assert record.error["details"]["used_bytes"] > 100_000
-        assert box.signals == ["KILL"]
+        assert container.signals == ["KILL"]
 
 
 async def test_events_end_where_the_output_limit_is_passed(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(limits=LimitsRequest(output_max_bytes=100_000))
-        box = await service.box()
-        with box.spec.log_path.open("ab") as log:
+        container = await service.container()
+        with container.spec.log_path.open("ab") as log:
             log.write((b"2026-01-01T00:00:00.000000000Z stdout F " + b"y" * 999 + b"\n") * 1000)
         record = await service.finished(run.run_id)
         assert record.error is not None

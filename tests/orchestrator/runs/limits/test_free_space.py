@@ -40,19 +40,19 @@ async def test_no_run_is_taken_when_the_disk_is_almost_full(world: World, monkey
         assert refused.value.details == {"free_bytes": 99 * MIB, "keep_free_bytes": 100 * MIB}
         leave(monkeypatch, 100 * MIB)
         await service.submit()
-        answer(await service.box())
+        answer(await service.container())
 
 
 async def test_runs_are_ended_before_their_output_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async with world.service() as service:
         leave(monkeypatch, 200 * MIB)
         run = await service.submit()
-        box = await service.box()
-        box.say(session="s")
+        container = await service.container()
+        container.say(session="s")
         await service.until(run.run_id, "session_started")
         leave(monkeypatch, 25 * MIB)  # a quarter: not yet
         await asyncio.sleep(0.05)
-        assert box.state == "running"
+        assert container.state == "running"
         leave(monkeypatch, 25 * MIB - 1)
         record = await service.finished(run.run_id)
         assert record.error is not None
@@ -67,7 +67,7 @@ async def test_a_run_that_is_taken_over_is_ended_too(world: World, monkeypatch: 
     leave(monkeypatch, 200 * MIB)
     async with world.service() as service:
         run = await service.submit()
-        (await service.box()).say(session="s")
+        (await service.container()).say(session="s")
         await service.until(run.run_id, "session_started")
     leave(monkeypatch, 0)
     async with world.service() as service:
@@ -91,8 +91,8 @@ async def test_one_look_serves_all_runs_and_there_is_none_without_a_run(
     monkeypatch.setattr(free_space, "free_bytes", look)
     async with world.service() as service:
         runs = [await service.submit() for _ in range(3)]
-        await service.box()
-        await service.box()
+        await service.container()
+        await service.container()
         assert looks == 3 + 1, "one for each request, and one for both that run"
         monkeypatch.setattr(free_space, "LOOK_SECONDS", 0.01)
         free = 0
@@ -167,14 +167,14 @@ async def main():
     world = World(ROOT, storage={"keep_free_bytes": 0})
     async with world.service() as service:
         waiting = await service.submit("waits")
-        box = await service.box()
+        container = await service.container()
         second = await service.submit("is cancelled meanwhile")
-        other = await service.box()
-        box.say(session="s")
+        other = await service.container()
+        container.say(session="s")
         await service.until(waiting.run_id, "session_started")
         text = "t" * 60_000
         for number in range(10):  # on the log's disk there is room: it is another one here, as far as this test goes
-            box.say(text=f"{number} {text}")
+            container.say(text=f"{number} {text}")
         fill()
         refused = ""
         try:
@@ -188,8 +188,8 @@ async def main():
         cancelled = (await service.runs.cancel(second.run_id, user_id="alice")).state
         await asyncio.wait_for(other.ended.wait(), 20)
         (ROOT / "filler").unlink()
-        box.say(done="end")
-        box.exit(0)
+        container.say(done="end")
+        container.exit(0)
         first = await service.finished(waiting.run_id)
         ended = await service.finished(second.run_id)
         events = await service.events(waiting.run_id)

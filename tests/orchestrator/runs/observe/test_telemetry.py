@@ -29,7 +29,7 @@ def world(tmp_path: Path) -> World:
 async def test_a_good_run_in_numbers(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         record = await service.finished(run.run_id)
         events = await service.events(run.run_id)
     numbers = world.metrics
@@ -51,14 +51,14 @@ async def test_a_good_run_in_numbers(world: World) -> None:
 async def test_what_a_second_service_reads_again_counts_once(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
-        box.say(session="s1")
-        box.say(text="before")
+        container = await service.container()
+        container.say(session="s1")
+        container.say(text="before")
         await service.until(run.run_id, "message_delta")
     async with world.service() as service:
-        box.say(text="after")
-        box.say(done="x")
-        box.exit(0)
+        container.say(text="after")
+        container.say(done="x")
+        container.exit(0)
         await service.finished(run.run_id)
         events = await service.events(run.run_id)
     assert sum(world.metrics.of("events_total").values()) == len(events)
@@ -71,7 +71,7 @@ async def test_a_run_that_ends_in_the_line_counts_too(world: World) -> None:
     world.config = world.config.model_copy(update={"runs": world.config.runs.model_copy(update={"max_concurrent": 1})})
     async with world.service() as service:
         first, second = await service.submit(), await service.submit()
-        box = await service.box()
+        container = await service.container()
         await service.census.look()
         assert world.metrics.of("runs{") == {
             "runs{state=queued}": 1,
@@ -79,14 +79,14 @@ async def test_a_run_that_ends_in_the_line_counts_too(world: World) -> None:
             "runs{state=running}": 0,
         }
         await service.runs.cancel(second.run_id, user_id=USER, actor="user:alice")
-        answer(box)
+        answer(container)
         await service.finished(first.run_id)
     assert world.metrics.of("runs_ended_total{backend=echo,outcome=cancelled") == {
         "runs_ended_total{backend=echo,outcome=cancelled,reason=cancelled}": 1
     }
     assert "run_seconds{backend=echo,outcome=cancelled}" not in world.metrics.measured
     [ended] = [line for line in world.audit.of("run.ended") if line["run_id"] == second.run_id]
-    assert (ended["outcome"], ended["duration_ms"], ended["credential"]) == ("cancelled", None, None)
+    assert (ended["outcome"], ended["duration_ms"], ended["credential_source"]) == ("cancelled", None, None)
 
 
 async def test_reports_of_the_proxy_are_counted_also_without_their_run(world: World) -> None:
@@ -138,7 +138,7 @@ async def test_a_relay_that_does_not_answer_is_down_and_holds_up_nothing_else(
 async def test_a_run_from_its_submission_to_its_end(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(actor="service:codumentor")
-        answer(await service.box())
+        answer(await service.container())
         await service.finished(run.run_id)
     about = {"user_id": USER, "run_id": run.run_id, "backend": "echo"}
     run_and_tier = {**about, "subagent_id": run.subagent_id, "tier": 0}
@@ -150,15 +150,15 @@ async def test_a_run_from_its_submission_to_its_end(world: World) -> None:
         "workspace": "overlay",
         "repo": None,
     }
-    assert used == {"event": "credential.used", **about, "link": "technical_user"}
+    assert used == {"event": "credential.used", **about, "credential_source": "technical_user"}
     assert started.pop("image_id")
     assert started.pop("cli_version")
-    assert started == {"event": "run.started", **run_and_tier, "credential": "technical_user"}
+    assert started == {"event": "run.started", **run_and_tier, "credential_source": "technical_user"}
     assert ended.pop("duration_ms") >= 0
     assert ended == {
         "event": "run.ended",
         **run_and_tier,
-        "credential": "technical_user",
+        "credential_source": "technical_user",
         "outcome": "completed",
         "reason": None,
         "exit_code": 0,
@@ -168,7 +168,7 @@ async def test_a_run_from_its_submission_to_its_end(world: World) -> None:
 async def test_neither_prompt_nor_answer_is_a_fact(world: World) -> None:
     async with world.service() as service:
         run = await service.submit("PROMPT-WORD")
-        answer(await service.box(), "ANSWER-WORD")
+        answer(await service.container(), "ANSWER-WORD")
         await service.finished(run.run_id)
     assert "WORD" not in str(world.audit.events) + str(world.traces.traces)
 
@@ -176,8 +176,8 @@ async def test_neither_prompt_nor_answer_is_a_fact(world: World) -> None:
 async def test_a_limit_is_a_line_of_its_own_before_the_end(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(limits=LimitsRequest(output_max_bytes=2000))
-        box = await service.box()
-        box.say(text="x" * 4000)
+        container = await service.container()
+        container.say(text="x" * 4000)
         record = await service.finished(run.run_id)
     assert record.error is not None
     hit, ended = world.audit.events[-2:]
@@ -198,7 +198,7 @@ async def test_a_limit_is_a_line_of_its_own_before_the_end(world: World) -> None
 async def test_a_cancel_is_noted_once_with_who_wanted_it(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        await service.box()
+        await service.container()
         for _ in range(2):
             await service.runs.cancel(run.run_id, user_id=None, actor="admin:root")
         await service.finished(run.run_id)
@@ -219,17 +219,17 @@ async def test_no_container_is_made_when_the_start_cannot_be_written_down(world:
         record = await service.finished(run.run_id)
     assert record.error is not None
     assert (record.outcome, record.error["message"]) == ("failed", "the audit log is full")
-    assert (world.runtime.boxes, world.relay.grants) == ({}, {})
+    assert (world.runtime.containers, world.relay.grants) == ({}, {})
     assert [line["event"] for line in world.audit.missed] == ["run.submitted", "run.ended"]
 
 
 async def test_a_run_that_goes_on_ends_as_it_would_when_its_end_cannot_be_written_down(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         world.audit.failure = StorageError("full")
         await world.relay.report(EgressReport(run_id=run.run_id, verdict="denied", host="evil.example", port=1))
-        answer(box)
+        answer(container)
         record = await service.finished(run.run_id)
         assert "status:egress_denied" in shape(await service.events(run.run_id))
     assert record.outcome == "completed"
@@ -239,7 +239,7 @@ async def test_a_run_that_goes_on_ends_as_it_would_when_its_end_cannot_be_writte
 async def test_who_deletes_and_who_cleans_up(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         await service.finished(run.run_id)
         await service.runs.delete_subagent(run.subagent_id, user_id=USER, actor="user:alice")
     assert world.audit.events[-1] == {
@@ -288,7 +288,7 @@ async def test_an_account_is_not_made_or_removed_unnoted(tmp_path: Path) -> None
 async def test_the_trace_of_a_good_run(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(traceparent=PARENT)
-        answer(await service.box())
+        answer(await service.container())
         record = await service.finished(run.run_id)
     [trace] = world.traces.traces
     assert (trace.run_id, trace.traceparent, trace.failed) == (run.run_id, PARENT, False)
@@ -331,13 +331,13 @@ async def test_the_trace_of_a_run_that_could_not_be_started(world: World) -> Non
 async def test_the_parent_outlives_the_service(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(traceparent=PARENT)
-        box = await service.box()
-        box.say(session="s1")
+        container = await service.container()
+        container.say(session="s1")
         await service.until(run.run_id, "session_started")
     assert world.traces.traces == []
     async with world.service() as service:
-        box.say(done="x")
-        box.exit(0)
+        container.say(done="x")
+        container.exit(0)
         await service.finished(run.run_id)
     [trace] = world.traces.traces
     assert trace.traceparent == PARENT
@@ -350,7 +350,7 @@ async def test_the_same_request_with_another_trace_is_the_same_request(world: Wo
         first = await service.submit(idempotency_key="k", traceparent=PARENT, actor="user:alice")
         second = await service.submit(idempotency_key="k", actor="service:x")
         assert first.run_id == second.run_id
-        answer(await service.box())
+        answer(await service.container())
         await service.finished(first.run_id)
     assert len(world.audit.of("run.submitted")) == 1
 
@@ -359,7 +359,7 @@ async def test_without_anybody_who_wants_traces_nothing_is_kept(world: World) ->
     world.traces.enabled = False
     async with world.service() as service:
         run = await service.submit()
-        answer(await service.box())
+        answer(await service.container())
         await service.finished(run.run_id)
         assert service.telemetry.steps_taken(run.run_id) == ()
     assert world.traces.traces == []

@@ -44,7 +44,7 @@ async def test_signals_that_do_not_arrive_do_not_stop_the_ladder(world: World, h
         world.runtime.hold_signal = asyncio.Event()
     async with world.service() as service:
         run = await service.submit()
-        (await service.box()).say(session="s")
+        (await service.container()).say(session="s")
         await cancelled(service, run.run_id)
         assert world.runtime.removed == [run.run_id]
 
@@ -52,16 +52,16 @@ async def test_signals_that_do_not_arrive_do_not_stop_the_ladder(world: World, h
 async def test_what_cannot_be_removed_does_not_keep_the_run_from_ending_and_goes_later(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         world.runtime.fail_remove = SandboxError("device or resource busy")
         await cancelled(service, run.run_id)
-        assert box.state == "exited"
-        assert world.runtime.boxes
+        assert container.state == "exited"
+        assert world.runtime.containers
         assert (await service.events(run.run_id))[-1].kind == "error"
         assert await service.supervisor.leftovers() == [f"container of {run.run_id}"]
         world.runtime.fail_remove = None
         async with asyncio.timeout(10):
-            while world.runtime.boxes:  # noqa: ASYNC110 -- the fake gives no signal
+            while world.runtime.containers:  # noqa: ASYNC110 -- the fake gives no signal
                 await asyncio.sleep(0.01)
         assert await service.supervisor.leftovers() == []
 
@@ -69,17 +69,17 @@ async def test_what_cannot_be_removed_does_not_keep_the_run_from_ending_and_goes
 async def test_what_cannot_be_removed_does_not_keep_the_service_from_starting(world: World) -> None:
     async with world.service() as service:
         first = await service.submit()
-        await service.box()
+        await service.container()
         world.runtime.fail_remove = SandboxError("device or resource busy")
         await cancelled(service, first.run_id)
     async with world.service() as service:
         run = await service.submit()
-        box = await service.box()
+        container = await service.container()
         world.runtime.fail_remove = None
-        answer(box)
+        answer(container)
         await service.finished(run.run_id)
         async with asyncio.timeout(10):
-            while world.runtime.boxes:  # noqa: ASYNC110 -- the fake gives no signal
+            while world.runtime.containers:  # noqa: ASYNC110 -- the fake gives no signal
                 await asyncio.sleep(0.01)
 
 
@@ -89,7 +89,7 @@ async def test_a_stopping_service_kills_what_has_to_end_and_lets_go_of_the_rest(
     monkeypatch.setattr(teardown, "INTERRUPT_SECONDS", 60.0)
     async with world.service() as service:
         doomed, other = await service.submit(), await service.submit()
-        deaf, goes_on = await service.box(), await service.box()
+        deaf, goes_on = await service.container(), await service.container()
         if deaf.spec.run_id != doomed.run_id:
             deaf, goes_on = goes_on, deaf
         deaf.ignores_int = True
@@ -109,11 +109,11 @@ async def test_a_stopping_service_kills_what_has_to_end_and_lets_go_of_the_rest(
 async def test_a_relay_that_hangs_does_not_keep_a_run_alive_that_was_taken_over(world: World) -> None:
     async with world.service() as service:
         run = await service.submit()
-        await service.box()
+        await service.container()
     world.relay.hold = asyncio.Event()
     async with world.service() as service:
         await cancelled(service, run.run_id)
-        assert not world.runtime.boxes
+        assert not world.runtime.containers
     assert world.relay.grants == {}
 
 
@@ -140,12 +140,12 @@ async def test_the_reason_of_an_end_outlives_the_service(world: World, started: 
         run = await service.submit()
         await service.until(run.run_id, "status", phase="starting")
         if started:
-            box = await service.box()
-            box.say(session="s")
+            container = await service.container()
+            container.say(session="s")
             await service.until(run.run_id, "session_started")
     reason = Error(reason="memory_exceeded", message="Too much.", details={"limit_bytes": 1})
     await in_database(world, run.run_id, error=to_json(reason.data()))
-    world.runtime.boxes.clear()
+    world.runtime.containers.clear()
     async with world.service() as service:
         record = await service.finished(run.run_id)
     assert record.error is not None
@@ -156,9 +156,9 @@ async def test_the_reason_of_an_end_outlives_the_service(world: World, started: 
 async def test_a_limit_is_noted_before_the_end(world: World) -> None:
     async with world.service() as service:
         run = await service.submit(limits=LimitsRequest(output_max_bytes=100))
-        box = await service.box()
+        container = await service.container()
         world.runtime.hold_signal = asyncio.Event()
-        box.say(text="x" * 200)
+        container.say(text="x" * 200)
         async with asyncio.timeout(10):
             while (await service.runs.get(run.run_id, user_id=USER)).error is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -173,8 +173,8 @@ async def test_the_container_has_a_deadline_of_its_own(world: World) -> None:
     """For the case that no service is there when the time is over."""
     async with world.service() as service:
         run = await service.submit(limits=LimitsRequest(wall_clock_seconds=30))
-        box = await service.box()
-        assert 30 < box.spec.kill_after_seconds <= 30 + LAST_RESORT_SECONDS
+        container = await service.container()
+        assert 30 < container.spec.kill_after_seconds <= 30 + LAST_RESORT_SECONDS
         await cancelled(service, run.run_id)
 
 
