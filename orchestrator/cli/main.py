@@ -12,6 +12,7 @@ from orchestrator.cli.exits import FAILED, HELP, INTERRUPTED, CliError, shown
 from orchestrator.cli.lazy import Lazy, LazyGroup
 from orchestrator.cli.ui.safe import StderrHandler
 from orchestrator.errors import PodmentorError
+from orchestrator.system.own_memory import close_own_memory
 
 COMMANDS = {
     "run": Lazy("orchestrator.cli.commands.run:command", "Give a prompt to an agent and watch it work."),
@@ -133,6 +134,7 @@ def set_up_logging(verbose: int) -> None:
 
 def main() -> None:
     """The entry point ``podmentor``."""
+    close_own_memory()  # every command may hold a token, a key or a prompt, and the service does
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows "?" instead of breaking
